@@ -1,0 +1,36 @@
+"""Everything the book shows: the palette, the pipe grid, charts, source listings, exercise checkers.
+
+The names load on first use, so that ``import spd_lib.show`` costs nothing and needs neither torch nor Plotly.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "BookFigure": "figures",
+    "check_cycles": "checks",
+    "check_plan": "checks",
+    "check_rejection": "checks",
+    "check_standing": "checks",
+    "css_text": "palette",
+    "distribution_bars": "figures",
+    "pipe_grid": "pipe_grid",
+    "pipe_svg": "pipe_svg",
+    "pipe_text": "pipe_text",
+    "plan_bar": "figures",
+    "source": "source",
+    "speedup_curve": "figures",
+    "terminal": "palette",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
