@@ -13,7 +13,7 @@ from spd_lib.core.trace import Trace
 from .assets import asset
 from .life import VISIBLE, Lives
 from .palette import css_text, style
-from .pipe_text import counts, cycle_formula, pipe_text, shown_cycles
+from .table import counts, cycle_formula, pipe_text, shown_cycles
 
 HINT = "Point at a token, or press Tab and move with the arrow keys, to read its life here."
 LEGEND = {
