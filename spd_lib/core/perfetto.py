@@ -10,7 +10,7 @@ CYCLE_US = 1000.0  # a cycle without measured times is drawn one millisecond lon
 
 
 def _lanes(trace: Trace) -> list[str]:
-    return ["draft", *(f"stage {stage}" for stage in range(trace.num_stages)), "verify"]
+    return ["draft", *(f"stage {stage}" for stage in range(trace.num_stages)), "head", "verify"]
 
 
 def _scheduled_spans(trace: Trace, index: int) -> list[Span]:
@@ -28,6 +28,8 @@ def _working_on(trace: Trace, index: int, lane: str) -> tuple[int, ...]:
     cycle = trace.cycles[index]
     if lane == "draft":
         return () if cycle.draft is None else (cycle.draft,)
+    if lane == "head":
+        return tuple(verdict.judge for verdict in cycle.verdicts)
     if lane == "verify":
         return tuple(verdict.judged for verdict in cycle.verdicts)
     return cycle.stages[int(lane.removeprefix("stage "))]

@@ -8,9 +8,11 @@ along but not compared, since a simulator knows none of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from time import perf_counter
 from typing import Any
 
 ORIGINS = ("prefill", "draft", "correction", "step")
@@ -58,7 +60,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Span:
-    """One measured piece of a cycle on one lane ("stage 0", "draft", "verify"), in seconds from the run's start."""
+    """One measured piece of a cycle on one lane ("stage 0", "draft", "head", "verify"), in seconds from the start."""
 
     lane: str
     start_s: float
@@ -157,6 +159,29 @@ class Trace:
         )
         tokens = tuple(TracedToken(**token) for token in data.pop("tokens"))
         return cls(tokens=tokens, cycles=cycles, **data)
+
+
+class Stopwatch:
+    """Measures the Spans of a run with the host's clock.
+
+    On a GPU these are the times at which work was handed over, not done.
+    """
+
+    def __init__(self) -> None:
+        self._origin_s = perf_counter()
+        self._spans: list[Span] = []
+
+    @contextmanager
+    def lane(self, name: str) -> Iterator[None]:
+        """Times what happens inside as one piece on the lane ``name``."""
+        start_s = perf_counter() - self._origin_s
+        yield
+        self._spans.append(Span(name, start_s, perf_counter() - self._origin_s))
+
+    def take(self) -> list[Span]:
+        """The Spans since the last call."""
+        taken, self._spans = self._spans, []
+        return taken
 
 
 class TraceBuilder:
