@@ -5,12 +5,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-ASSETS := _build/vendor/.ready
+ASSETS := _build/assets/.ready
 PORT   ?= 8000
 
 # One OpenMP thread per process: on a machine with few cores more threads only wait for one another.
 export OMP_NUM_THREADS ?= 1
-export PYTHONDONTWRITEBYTECODE ?= 1
 # The book and its tests never ask the network; the notebooks in `make lab` may.
 book notebooks test lossless bench: export HF_HUB_OFFLINE = 1
 book notebooks test lossless bench: export TRANSFORMERS_OFFLINE = 1

