@@ -16,7 +16,8 @@ ROOT, BOOK = notebooks.ROOT, notebooks.BOOK
 TREE = ROOT / "_build" / "tree"
 HTML = ROOT / "_build" / "html"
 STAMP = ROOT / "_build" / "html.key"
-INPUTS = ("book", "spd_lib", "results", "tools", "_config.yml", "_toc.yml", "CHANGELOG.md", "requirements.lock", "package-lock.json")
+FOLDERS = ("book", "spd_lib", "results", "tools")
+FILES = ("_config.yml", "_toc.yml", "CHANGELOG.md", "requirements.lock", "package-lock.json")
 
 
 def stage(runs: list[Path]) -> None:
@@ -57,7 +58,7 @@ def sphinx() -> bool:
 
 def main() -> int:
     started = time.monotonic()
-    inputs = notebooks.digest(notebooks.files_below(*INPUTS))
+    inputs = notebooks.digest(notebooks.files_below(*FOLDERS, *FILES))
     page = HTML / "index.html"
     if not (page.exists() and STAMP.exists() and STAMP.read_text() == inputs):
         STAMP.unlink(missing_ok=True)

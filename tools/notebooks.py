@@ -23,7 +23,6 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
-from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
@@ -50,7 +49,8 @@ def files_below(*names: str) -> list[Path]:
     for name in names:
         path = ROOT / name
         found |= set(path.rglob("*")) if path.is_dir() else {path}
-    return sorted(f for f in found if f.is_file() and "__pycache__" not in f.parts and ".ipynb_checkpoints" not in f.parts)
+    caches = {"__pycache__", ".ipynb_checkpoints"}
+    return sorted(f for f in found if f.is_file() and not caches & set(f.parts))
 
 
 def digest(files: Iterable[Path], *more: str) -> str:
@@ -86,7 +86,7 @@ def executed(path: Path) -> Path:
         timeout=600,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
-        config=Config({"KernelManager": {"transport": "ipc" if os.name == "posix" else "tcp"}}),
+        extra_arguments=["--IPKernelApp.log_level=40"],
     ).execute()
     number(nb)
     copy_path.parent.mkdir(parents=True, exist_ok=True)
