@@ -39,8 +39,8 @@ def class_signature(node: ast.ClassDef) -> str:
             return signature(item, drop_self=True).split(" -> ")[0]
     if "dataclass" not in decorators(node):
         return ""
-    fields = [ast.unparse(i) for i in node.body if isinstance(i, ast.AnnAssign) and "ClassVar" not in ast.unparse(i.annotation)]
-    return f"({', '.join(f for f in fields if not f.startswith('_'))})"
+    fields = [ast.unparse(item) for item in node.body if isinstance(item, ast.AnnAssign)]
+    return f"({', '.join(f for f in fields if not f.startswith('_') and 'ClassVar' not in f)})"
 
 
 def directive(kind: str, heading: str, body: str, depth: int, *options: str) -> str:
@@ -59,8 +59,8 @@ def described(node: Function | ast.ClassDef, depth: int, inside: bool = False) -
     if marks & {"property", "cached_property"}:
         types = [f":type: {ast.unparse(node.returns)}"] if node.returns else []
         return directive("property", node.name, doc, depth, *types)
-    static = marks & {"staticmethod", "classmethod"}
-    return directive("method", node.name + signature(node, "staticmethod" not in marks), doc, depth, *(f":{m}:" for m in static))
+    options = [f":{mark}:" for mark in marks & {"staticmethod", "classmethod"}]
+    return directive("method", node.name + signature(node, "staticmethod" not in marks), doc, depth, *options)
 
 
 def public(body: list[ast.stmt]) -> Iterator[Function | ast.ClassDef]:

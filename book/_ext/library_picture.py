@@ -42,7 +42,8 @@ class Row:
         for number, line in enumerate(self.lines):
             y = self.top + 30 + LINE * number
             for x, name in line:
-                parts.append(f'<rect class="lib-chip" x="{x:.0f}" y="{y}" width="{len(name) * CHAR + 14:.0f}" height="20" rx="10"/>')
+                wide = len(name) * CHAR + 14
+                parts.append(f'<rect class="lib-chip" x="{x:.0f}" y="{y}" width="{wide:.0f}" height="20" rx="10"/>')
                 parts.append(f'<text class="lib-module" x="{x + 7:.0f}" y="{y + 14}">{escape(name)}</text>')
         return "".join(parts)
 
@@ -71,32 +72,37 @@ def arcs(found: list[Row]) -> str:
             x = LEFT + BOX
             bend = x + 40 + 22 * abs(rank - found.index(goal))
             late = " lib-late" if row.imports[target] else ""
+            curve = f"M{x},{start:.0f} C{bend},{start:.0f} {bend},{end:.0f} {x + 7},{end:.0f}"
             parts.append(
-                f'<path class="lib-arc{late}" marker-end="url(#lib-head)" d="M{x},{start:.0f} C{bend},{start:.0f} {bend},{end:.0f} {x + 7},{end:.0f}">'
+                f'<path class="lib-arc{late}" marker-end="url(#lib-head)" d="{curve}">'
                 f"<title>{escape(row.package)} imports {escape(target)}</title></path>"
             )
     return "".join(parts)
 
 
 def described(found: list[Row]) -> str:
-    return "; ".join(f"{r.package} imports {' and '.join(sorted(r.imports)) or 'no other package'}" for r in found)
+    return "; ".join(f"{row.package} imports {', '.join(sorted(row.imports)) or 'no other package'}" for row in found)
 
 
 def picture() -> str:
     found = rows()
     height = (found[-1].top + found[-1].height + 10) if found else 10
     head = (
-        '<defs><marker id="lib-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-        '<path class="lib-head" d="M0,0 L8,4 L0,8 z"/></marker></defs>'
+        '<defs><marker id="lib-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto"><path class="lib-head" d="M0,0 L8,4 L0,8 z"/></marker></defs>'
     )
     svg = (
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(described(found), quote=True)}">'
         f"{head}{''.join(row.svg() for row in found)}{arcs(found)}</svg>"
     )
+    caption = (
+        "Each box is a package and holds its modules. An arrow goes from a package to one that it imports; "
+        "a broken arrow stands for an import inside functions, done only when they run."
+    )
     return (
-        f'<figure class="spd-figure lib-picture"><div class="lib-scroll" tabindex="0" role="region" aria-label="The library in one picture">{svg}</div>'
-        "<figcaption>Each box is a package and holds its modules. An arrow goes from a package to one that it imports; "
-        "a broken arrow stands for an import inside functions, done only when they run.</figcaption></figure>"
+        '<figure class="spd-figure lib-picture">'
+        f'<div class="lib-scroll" tabindex="0" role="region" aria-label="The library in one picture">{svg}</div>'
+        f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
