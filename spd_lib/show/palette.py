@@ -27,11 +27,16 @@ class Shade:
 
 @dataclass(frozen=True)
 class Style:
-    """A named style. ``hatch`` names the pattern, ``ansi`` is the terminal's select-graphic-rendition code."""
+    """A named style.
+
+    ``chart``: a colour that stands out on the light and on the dark page, for charts, which cannot follow the theme;
+    ``hatch``: name of the pattern; ``border``: CSS border style; ``ansi``: code of the terminal's graphic rendition.
+    """
 
     name: str
     light: Shade
     dark: Shade
+    chart: str
     hatch: str
     border: str
     glyph: str
@@ -74,6 +79,7 @@ _STYLES = (
         "committed",
         Shade("#1b6aa8", "#1b6aa8", "#ffffff", "#175b91"),
         Shade("#2470ae", "#2470ae", "#ffffff", "#6cb6ff"),
+        "#2470ae",
         "solid", "solid", "✓", "36",
         "Part of the text for good: the target itself would have written this token.",
     ),
@@ -81,6 +87,7 @@ _STYLES = (
         "in-flight",
         Shade("#e1effb", "#e1effb", "#15476f", "#2f6f9f"),
         Shade("#16293c", "#16293c", "#b8dcff", "#7ab8ea"),
+        "#4a93cf",
         "solid", "dashed", "?", "4;36",
         "On its way through the stages, not judged yet.",
     ),
@@ -88,6 +95,7 @@ _STYLES = (
         "draft",
         Shade("#efe6fa", "#efe6fa", "#4b2a7b", "#7347ad"),
         Shade("#2b2040", "#2b2040", "#dcc9ff", "#b794f4"),
+        "#8f63cc",
         "solid", "dotted", "◇", "35",
         "A guess of the drafter, made while the stages work.",
     ),
@@ -95,6 +103,7 @@ _STYLES = (
         "judged",
         Shade("#1f2328", "#1f2328", "#ffffff", "#1f2328"),
         Shade("#f0f3f6", "#f0f3f6", "#14181e", "#f0f3f6"),
+        "#7d8590",
         "solid", "double", "▲", "1;4",
         "Compared with what the target would have written, by the token that leaves the last stage.",
     ),
@@ -102,6 +111,7 @@ _STYLES = (
         "wasted",
         Shade("#fdece5", "#f8d5c6", "#7d2a10", "#ad4f33"),
         Shade("#33201a", "#4a2c22", "#ffc9b3", "#d98a6e"),
+        "#c9765a",
         "diagonal", "solid", "~", "2;9;31",
         "Thrown away unjudged, because a token before it was wrong: work for nothing.",
     ),
@@ -109,6 +119,7 @@ _STYLES = (
         "rejected",
         Shade("#c0391b", "#a82f14", "#ffffff", "#b0341a"),
         Shade("#bf4023", "#a5341a", "#ffffff", "#ff8a66"),
+        "#c9462a",
         "cross", "solid", "✗", "1;9;31",
         "Judged and found wrong: the target would have written something else.",
     ),
@@ -116,6 +127,7 @@ _STYLES = (
         "idle",
         Shade("#f6f8fa", "#dde2e7", "#57606a", "#6a737d"),
         Shade("#1a1f26", "#2e353e", "#9da7b3", "#8b949e"),
+        "#868e96",
         "dots", "dotted", "·", "2",
         "A stage without work, because the pipe is filling.",
     ),
@@ -123,6 +135,7 @@ _STYLES = (
         "corrected",
         Shade("#f5bd41", "#ecae28", "#2b1d00", "#875800"),
         Shade("#e3a92f", "#d0981f", "#1f1500", "#f0b94a"),
+        "#b9820f",
         "horizontal", "double", "*", "1;33",
         "Written by the target in place of a wrong draft; the pipe starts anew behind it.",
     ),
