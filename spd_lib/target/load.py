@@ -69,7 +69,11 @@ def load(
     place = _device(device)
     kind = _dtype(dtype, place)
     if name == SMOLLM2:
-        return _from_pretrained(str(_smollm2_folder()), name, place, kind, local_files_only=True)
+        target = _from_pretrained(str(_smollm2_folder()), name, place, kind, local_files_only=True)
+        target.model.name_or_path = target.tokenizer.name_or_path = (
+            name  # where the cache is on this machine is no name
+        )
+        return target
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
         raise TargetError(f"there is no folder {name!r} to load a model from")
     path = Path(name).expanduser()

@@ -1,0 +1,321 @@
+"""The command line: ``python -m spd_lib generate`` writes a text, ``python -m spd_lib trace`` looks at a saved run.
+
+torch is imported only by the commands that need it, so that help and errors in the arguments come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from . import __version__
+from .core import metrics
+from .core.perfetto import to_perfetto
+from .core.trace import Trace
+from .show.palette import terminal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .target import Target
+
+OK, WRONG, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141  # exit codes, as shells know them
+
+EXAMPLES = """\
+examples:
+  python -m spd_lib generate "Why is the sky blue?"
+  python -m spd_lib generate "Tell me a story." --temperature 0.8 --seed 1 --stages 8
+  echo "Write a haiku." | python -m spd_lib generate - --json
+  python -m spd_lib generate "Count to ten." --trace run.json
+  python -m spd_lib trace run.json --perfetto run.perfetto.json     # open it in ui.perfetto.dev
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0, 2 for an error (one line on stderr), 130 after Ctrl-C."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:  # before the first token; later the engine ends the text itself
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, say `head`, has seen enough; Python must not complain about it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        expected = isinstance(error, (ValueError, OSError))
+        message = " ".join(str(error).split())
+        print(f"spd_lib: {message if expected else f'{type(error).__name__}: {message}'}", file=sys.stderr)
+        return WRONG
+
+
+# --- arguments
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG, f"{self.prog}: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(
+        prog="python -m spd_lib",
+        description="Speculative Pipeline Decoding.",
+        epilog=EXAMPLES,
+        formatter_class=form,
+    )
+    parser.add_argument("--version", action="version", version=f"spd_lib {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    generate = commands.add_parser("generate", help="write a text", epilog=EXAMPLES, formatter_class=form)
+    _add_generate(generate)
+    trace = commands.add_parser(
+        "trace", help="look at a run that generate saved", epilog=EXAMPLES, formatter_class=form
+    )
+    trace.add_argument("file", type=Path, help="a Trace, as `generate --trace FILE` saves it")
+    trace.add_argument("--perfetto", type=Path, metavar="OUT", help="write it as a timeline for ui.perfetto.dev")
+    trace.set_defaults(run=_trace)
+    return parser
+
+
+def _add_generate(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_generate)
+    parser.description = (
+        "Writes the target's answer to PROMPT. In a terminal, tokens that were drafted and accepted and tokens that "
+        "the target corrected have their own colours (NO_COLOR turns them off)."
+    )
+    add = parser.add_argument
+    add("prompt", metavar="PROMPT", help="what to say to the model; - reads it from the standard input")
+    add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
+    add("--drafter", default="prompt-lookup", help="prompt-lookup (default), oracle or random")
+    add(
+        "--stages",
+        type=int,
+        default=4,
+        metavar="N",
+        help="stages of the pipeline, 1 to the model's layers (default: 4)",
+    )
+    add("--plan", type=_plan, default="even", help="even (default), balanced, or the layers per stage: 8,8,7,7")
+    add("--max-new-tokens", type=int, default=128, metavar="N", help="longest answer, in tokens (default: 128)")
+    add("--temperature", type=float, default=0.0, help="0 (default) is greedy")
+    add("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens")
+    add("--top-p", type=float, metavar="P", help="sample among the likeliest tokens that make up P")
+    add("--coupling", default="gumbel", metavar="RULE", help="gumbel (default) or rejection: how drafts are judged")
+    add("--seed", type=int, help="of the sampling; the same seed gives the same text")
+    add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
+    add("--dtype", help="float32, bfloat16 or float16 (default: float32 on the CPU, bfloat16 elsewhere)")
+    add("--chat", action=argparse.BooleanOptionalAction, default=True, help="use the chat template, if there is one")
+    add(
+        "--json",
+        action="store_true",
+        help="print one JSON object instead: text, token ids, metrics, settings, versions",
+    )
+    add("--trace", type=Path, metavar="FILE", help="save the run, cycle by cycle")
+
+
+def _plan(text: str) -> str | list[int]:
+    try:
+        return [int(count) for count in text.split(",")]
+    except ValueError:
+        return text
+
+
+# --- generate
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    prompt = sys.stdin.read().rstrip("\n") if arguments.prompt == "-" else arguments.prompt
+    _silence_libraries()
+    from .decode import generate
+    from .target import load
+
+    target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
+    colour = _in_colour(sys.stdout)
+    stream = TokenStream(target.tokenizer, None if arguments.json else sys.stdout, colour)
+    output = generate(
+        target.model,
+        _encode(target, prompt, arguments.chat),
+        drafter=arguments.drafter,
+        num_stages=arguments.stages,
+        plan=arguments.plan,
+        max_new_tokens=arguments.max_new_tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        top_p=arguments.top_p,
+        coupling=arguments.coupling,
+        seed=arguments.seed,
+        on_commit=stream.commit,
+        return_dict_in_generate=True,
+    )
+    stream.end()
+    trace: Trace = output.traces[0].with_texts(lambda token_id: target.tokenizer.decode([token_id]))
+    if arguments.trace is not None:
+        arguments.trace.write_text(trace.to_json(), encoding="utf-8")
+    if arguments.json:
+        print(json.dumps(_report(arguments, target, trace, stream), ensure_ascii=False))
+    else:
+        print(summary(trace, stream.tokens_per_second, colour), file=sys.stderr)
+    return INTERRUPTED if trace.stop_reason == "interrupted" else OK
+
+
+def _encode(target: Target, prompt: str, chat: bool) -> Tensor:
+    from .target.load import encode_chat
+
+    if chat:
+        return encode_chat(target, prompt)
+    return target.tokenizer(prompt, return_tensors="pt")["input_ids"].long().to(target.device)
+
+
+class TokenStream:
+    """Writes committed tokens as they come, each in the colour of its origin, and notes when they came.
+
+    A token need not be a whole character: what ends in half a character waits for the rest. ``out=None`` only notes
+    times.
+    """
+
+    def __init__(self, tokenizer: Any, out: TextIO | None, colour: bool) -> None:
+        self._tokenizer, self._out, self._colour = tokenizer, out, colour
+        self._ids: list[int] = []
+        self._origins: list[str] = []
+        self._start, self._shown = 0, 0  # the ids from _start on are decoded, those before _shown are written already
+        self._times_s: list[float] = []
+
+    def commit(self, token_id: int, origin: str) -> None:
+        """A token was committed; ``origin`` is "prefill", "draft" or "correction"."""
+        self._times_s.append(perf_counter())
+        self._ids.append(token_id)
+        self._origins.append(origin)
+        self._write(final=False)
+
+    def end(self) -> None:
+        """The text is over."""
+        self._write(final=True)
+        if self._out is not None:
+            self._out.write("\n")
+            self._out.flush()
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens after the first one ÷ wall-clock seconds since then, so without loading and prefill; NaN if none."""
+        if len(self._times_s) < 2:
+            return float("nan")
+        return (len(self._times_s) - 1) / (self._times_s[-1] - self._times_s[0])
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _write(self, final: bool) -> None:
+        if self._out is None:
+            return
+        # Some tokenizers drop a space at the start of a text, so a few written ids are decoded along with the new ones.
+        before, now = self._decode(self._ids[self._start : self._shown]), self._decode(self._ids[self._start :])
+        text = now[len(before) :]
+        if not text or (text.endswith("\N{REPLACEMENT CHARACTER}") and not final):
+            return
+        corrected = "correction" in self._origins[self._shown :]
+        self._out.write(terminal("corrected" if corrected else "committed", text) if self._colour else text)
+        self._out.flush()
+        self._start, self._shown = self._shown, len(self._ids)
+
+
+def _in_colour(out: TextIO) -> bool:
+    return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _silence_libraries() -> None:
+    """No warnings and progress bars of others between the words; a download in a terminal keeps its bar."""
+    import huggingface_hub.utils
+    import transformers
+
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    if sys.stderr.isatty():
+        huggingface_hub.utils.enable_progress_bars()
+
+
+# --- what a run comes to
+
+
+def figures(trace: Trace) -> dict[str, float | None]:
+    """The metrics of a run under their names; ``None`` where a text is too short to have one."""
+    found = {
+        "num_tokens": metrics.num_tokens(trace),
+        "num_cycles": metrics.num_cycles(trace),
+        "num_judged": metrics.num_judged(trace),
+        "num_accepted": metrics.num_accepted(trace),
+        "acceptance_rate": metrics.acceptance_rate(trace),
+        "tokens_per_cycle": metrics.tokens_per_cycle(trace),
+        "equivalent_acceptance_length": metrics.equivalent_acceptance_length(trace),
+    }
+    return {name: None if math.isnan(value) else value for name, value in found.items()}
+
+
+def summary(trace: Trace, tokens_per_second: float | None = None, colour: bool = False) -> str:
+    """A run in one line; with ``colour`` it begins with what the colours mean."""
+    found = figures(trace)
+
+    def show(value: float | None) -> str:
+        return "–" if value is None else f"{value:.2f}"
+
+    parts = [
+        f"N = {found['num_tokens']} tokens",
+        f"K = {found['num_cycles']} cycles of {trace.num_stages} stages",
+        f"acceptance {show(found['acceptance_rate'])} ({found['num_accepted']} of {found['num_judged']})",
+        f"L'_acc = {show(found['equivalent_acceptance_length'])}",
+    ]
+    if tokens_per_second is not None:
+        parts.append(f"{show(None if math.isnan(tokens_per_second) else tokens_per_second)} tokens/s")
+    parts.append(f"ended by {trace.stop_reason}")
+    if colour:
+        parts.insert(0, f"{terminal('committed', 'accepted')} {terminal('corrected', 'corrected')}")
+    return " · ".join(parts)
+
+
+def _report(arguments: argparse.Namespace, target: Target, trace: Trace, stream: TokenStream) -> dict[str, Any]:
+    from .target.load import device_name, versions
+
+    speed = stream.tokens_per_second
+    settings = {
+        "target": target.name,
+        "device": str(target.device),
+        "device_name": device_name(target.device),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "num_stages": trace.num_stages,
+        "temperature": arguments.temperature,
+        "top_k": arguments.top_k,
+        "top_p": arguments.top_p,
+        "chat": arguments.chat,
+    }
+    return {
+        "text": target.tokenizer.decode(trace.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+        "token_ids": trace.token_ids,
+        "prompt_tokens": trace.prompt_length,
+        "stop_reason": trace.stop_reason,
+        "metrics": figures(trace) | {"tokens_per_second": None if math.isnan(speed) else speed},
+        "seed": trace.notes.get("seed"),
+        "settings": settings | trace.notes,
+        "versions": versions(),
+    }
+
+
+# --- trace
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    trace = Trace.from_json(arguments.file.read_text(encoding="utf-8"))
+    if arguments.perfetto is not None:
+        arguments.perfetto.write_text(json.dumps(to_perfetto(trace), ensure_ascii=False), encoding="utf-8")
+    print(summary(trace))
+    return OK
