@@ -18,6 +18,7 @@ _HOMES = {
     "pipe_svg": "picture",
     "pipe_text": "table",
     "plan_bar": "figures",
+    "running_example": "example",
     "source": "listing",
     "speedup_curve": "figures",
     "terminal": "palette",

@@ -12,7 +12,10 @@ from spd_lib.core.trace import Trace
 
 from .assets import asset
 
-PROMPT = "A pipe with four stages holds four tokens. How many tokens does a pipe with eight stages hold?"
+PROMPT = (
+    "Summarize: A pipe with four stages keeps four tokens in flight, one token in each stage. "
+    "Every cycle each token moves one stage."
+)
 NUM_STAGES = 4
 MAX_NEW_TOKENS = 24
 DRAFTER = "prompt-lookup"
