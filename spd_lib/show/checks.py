@@ -109,7 +109,7 @@ def _hint(tokens: int, refills: int) -> str:
 
 
 def check_standing(my_standing: Callable[[int, int, int], Sequence[int | None]]) -> None:
-    """Exercise of *The cycle*: ``my_standing(newest, fill, n)`` → the position in each stage, ``None`` where it is idle.
+    """Exercise of *The cycle*: ``my_standing(newest, fill, n)`` → the position in each stage, ``None`` if idle.
 
     newest: position of the youngest token in flight; fill: tokens in flight; n: stages.
     """

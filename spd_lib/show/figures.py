@@ -79,10 +79,15 @@ def _layout(height: int, **changes: Any) -> dict[str, Any]:
     return layout
 
 
-def _marker(name: str) -> dict[str, Any]:
-    """A bar in a palette colour and hatch."""
+def _marker(name: str, hatch: str | None = None) -> dict[str, Any]:
+    """A bar in a palette colour with its hatch, or with another one."""
     look = style(name)
-    return {"color": look.chart, "pattern": {"shape": HATCHES[look.hatch][1], "solidity": 0.25, "fgcolor": "#ffffff"}}
+    shape = HATCHES[hatch or look.hatch][1]
+    return {
+        "color": look.chart,
+        "line": {"color": "#ffffff", "width": 1.5},
+        "pattern": {"shape": shape, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.55, "solidity": 0.25},
+    }
 
 
 def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
@@ -95,23 +100,12 @@ def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
     names = [f"{plan.name}, n = {plan.num_stages}<br>n_eff = {plan.effective_stages(head_cost):.2f}" for plan in plans]
     fig = go.Figure()
     for stage in range(max(plan.num_stages for plan in plans)):
-        shown = [(name, plan) for name, plan in zip(names, plans, strict=True) if stage < plan.num_stages]
-        slow = [_work(plan, stage, head_cost) == plan.cycle_cost(head_cost) for _, plan in shown]
+        own = {name: plan for name, plan in zip(names, plans, strict=True) if stage < plan.num_stages}
         fig.add_bar(
             orientation="h",
-            y=[name for name, _ in shown],
-            x=[plan.counts[stage] for _, plan in shown],
-            text=[
-                f"<b>{plan.counts[stage]} ◂</b>" if s else f"{plan.counts[stage]}"
-                for (_, plan), s in zip(shown, slow, strict=True)
-            ],
-            textposition="inside",
-            textangle=0,
-            insidetextfont={"color": "#ffffff"},
-            marker={
-                "color": [style("committed" if s else "in-flight").chart for s in slow],
-                "line": {"color": "#ffffff", "width": 2},
-            },
+            y=list(own),
+            x=[plan.counts[stage] for plan in own.values()],
+            **_stage_look([(plan.counts[stage], _is_slowest(plan, stage, head_cost)) for plan in own.values()]),
             hovertemplate=f"stage {stage}: %{{x}} layers<extra></extra>",
             showlegend=False,
         )
@@ -119,7 +113,11 @@ def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
         orientation="h",
         y=names,
         x=[head_cost] * len(plans),
-        marker={**_marker("judged"), "pattern": {"shape": "/", "fgcolor": "#ffffff", "solidity": 0.3}},
+        text=["<b>◂</b>" if _is_slowest(plan, plan.num_stages - 1, head_cost) else "" for plan in plans],
+        textposition="inside",
+        insidetextanchor="start",
+        insidetextfont={"color": "#ffffff"},
+        marker=_marker("judged", "diagonal"),
         name="norm + head, done by the last stage",
         hovertemplate=f"norm + head: {head_cost:g} layers' time<extra></extra>",
     )
@@ -128,7 +126,7 @@ def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
             110 + 56 * len(plans),
             barmode="stack",
             xaxis={"title": {"text": "time, in layers (◂ the slowest stage)"}},
-            yaxis={"autorange": "reversed"},
+            yaxis={"autorange": "reversed", "showgrid": False},
         )
     )
     rows = [
@@ -141,9 +139,25 @@ def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
     return BookFigure(fig, alt, NumberTable(["plan", "n", "layers per stage", "cycle, in layers", "n_eff"], rows))
 
 
-def _work(plan: Plan, stage: int, head_cost: float) -> float:
-    """What ``stage`` does in a cycle, in layer units; the last one does the head too."""
-    return plan.counts[stage] + (head_cost if stage == plan.num_stages - 1 else 0)
+def _is_slowest(plan: Plan, stage: int, head_cost: float) -> bool:
+    """Whether the cycle waits for ``stage``; the last one does the head too."""
+    head = head_cost if stage == plan.num_stages - 1 else 0
+    return plan.counts[stage] + head == plan.cycle_cost(head_cost)
+
+
+def _stage_look(pieces: Sequence[tuple[int, bool]]) -> dict[str, Any]:
+    """Labels and colours of bars given as (layers, slowest): the slowest are darker, bold and have a mark."""
+    return {
+        "text": [f"<b>{layers} ◂</b>" if slowest else str(layers or "") for layers, slowest in pieces],
+        "textposition": "inside",
+        "textangle": 0,
+        "insidetextanchor": "middle",
+        "insidetextfont": {"color": "#ffffff"},
+        "marker": {
+            "color": [style("committed" if slowest else "in-flight").chart for _, slowest in pieces],
+            "line": {"color": "#ffffff", "width": 2},
+        },
+    }
 
 
 def speedup_curve(acceptances: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9), max_stages: int = 32) -> BookFigure:
@@ -232,7 +246,7 @@ def distribution_bars(
         [name, *(f"{value:.3f}" for value in values)] for name, *values in zip(names, p, q, both, residual, strict=True)
     ]
     alt = (
-        f"Target distribution P and draft distribution Q over {len(p)} tokens. They share {sum(both):.3f}: so likely is "
-        f"a draft to be accepted. The rejected {1 - sum(both):.3f} is drawn anew from the residual."
+        f"Target distribution P and draft distribution Q over {len(p)} tokens. They share {sum(both):.3f}: so "
+        f"likely is a draft to be accepted. The rejected {1 - sum(both):.3f} is drawn anew from the residual."
     )
     return BookFigure(fig, alt, NumberTable(["token", "P", "Q", "min(P, Q)", "residual"], rows))
