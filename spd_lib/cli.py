@@ -98,13 +98,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     add("prompt", metavar="PROMPT", help="what to say to the model; - reads it from the standard input")
     add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
     add("--drafter", default="prompt-lookup", help="prompt-lookup (default), oracle or random")
-    add(
-        "--stages",
-        type=int,
-        default=4,
-        metavar="N",
-        help="stages of the pipeline, 1 to the model's layers (default: 4)",
-    )
+    add("--stages", type=int, metavar="N", help="stages of the pipeline, up to the model's layers (default: 4)")
     add("--plan", type=_plan, default="even", help="even (default), balanced, or the layers per stage: 8,8,7,7")
     add("--max-new-tokens", type=int, default=128, metavar="N", help="longest answer, in tokens (default: 128)")
     add("--temperature", type=float, default=0.0, help="0 (default) is greedy")
@@ -130,6 +124,12 @@ def _plan(text: str) -> str | list[int]:
         return text
 
 
+def _num_stages(arguments: argparse.Namespace) -> int:
+    if arguments.stages is not None:
+        return arguments.stages
+    return len(arguments.plan) if isinstance(arguments.plan, list) else 4
+
+
 # --- generate
 
 
@@ -146,7 +146,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         target.model,
         _encode(target, prompt, arguments.chat),
         drafter=arguments.drafter,
-        num_stages=arguments.stages,
+        num_stages=_num_stages(arguments),
         plan=arguments.plan,
         max_new_tokens=arguments.max_new_tokens,
         temperature=arguments.temperature,
@@ -314,7 +314,11 @@ def _report(arguments: argparse.Namespace, target: Target, trace: Trace, stream:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    trace = Trace.from_json(arguments.file.read_text(encoding="utf-8"))
+    text = arguments.file.read_text(encoding="utf-8")
+    try:
+        trace = Trace.from_json(text)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{arguments.file} is not a Trace that `generate --trace` saved") from None
     if arguments.perfetto is not None:
         arguments.perfetto.write_text(json.dumps(to_perfetto(trace), ensure_ascii=False), encoding="utf-8")
     print(summary(trace))
