@@ -10,12 +10,28 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from transformers import EosTokenCriteria, GenerationConfig, MaxLengthCriteria, TemperatureLogitsWarper
+from transformers import (
+    EncoderNoRepeatNGramLogitsProcessor,
+    EncoderRepetitionPenaltyLogitsProcessor,
+    EosTokenCriteria,
+    ExponentialDecayLengthPenalty,
+    ForcedEOSTokenLogitsProcessor,
+    GenerationConfig,
+    MaxLengthCriteria,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    PrefixConstrainedLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensAtBeginLogitsProcessor,
+    SynthIDTextWatermarkLogitsProcessor,
+    TemperatureLogitsWarper,
+)
 
 from ..core.plan import Plan
 from ..draft import Drafter
-from .generate import REFUSED, GenerateOutput, Request, run, stop_string_criteria
+from .generate import REFUSED, GenerateOutput, Request, as_ids, padding, run, stop_string_criteria
 from .sampling import COUPLINGS, GREEDY_BELOW
 
 IGNORED_INPUTS = {"attention_mask", "position_ids", "use_cache", "logits_to_keep"}  # handled or without effect here
@@ -27,9 +43,25 @@ REFUSED_CONFIG = {
     "penalty_alpha": "contrastive search is another decoding method",
     "dola_layers": "DoLa is another decoding method",
     "prompt_lookup_num_tokens": REFUSED["prompt_lookup_num_tokens"],
+    "assistant_early_exit": REFUSED["assistant_model"],
+    "use_mtp": REFUSED["assistant_model"],
+    "constraints": "constrained beam search is another decoding method",
+    "force_words_ids": "constrained beam search is another decoding method",
     "guidance_scale": "classifier-free guidance runs the model a second time",
 }
-PADDING_SENSITIVE = {"MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor", "SuppressTokensAtBeginLogitsProcessor"}
+COUNT_PADDING = (
+    ExponentialDecayLengthPenalty,
+    ForcedEOSTokenLogitsProcessor,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    SuppressTokensAtBeginLogitsProcessor,
+)
+NEED_ALL_ROWS = (
+    EncoderNoRepeatNGramLogitsProcessor,
+    EncoderRepetitionPenaltyLogitsProcessor,
+    PrefixConstrainedLogitsProcessor,
+    SynthIDTextWatermarkLogitsProcessor,
+)
 
 
 def decoder(
@@ -64,10 +96,9 @@ def decoder(
     ) -> Tensor | GenerateOutput:
         _refuse(model, generation_config, model_inputs)
         mask = model_inputs.get("attention_mask")
-        _refuse_padded(mask, logits_processor)
+        logits_processor = _for_single_rows(logits_processor, mask, input_ids.shape[0])
         processors, sampled = _sampling(logits_processor, generation_config)
-        eos, pad = generation_config.eos_token_id, generation_config.pad_token_id
-        eos_ids = () if eos is None else (eos,) if isinstance(eos, int) else tuple(int(token_id) for token_id in eos)
+        eos_ids = as_ids(generation_config.eos_token_id)
         request = Request(
             model=model,
             drafter=drafter,
@@ -78,7 +109,7 @@ def decoder(
             seed=seed,
             first_row=first_row,
             eos_token_ids=eos_ids,
-            pad_token_id=pad if pad is not None else (eos_ids or (0,))[0],
+            pad_token_id=padding(generation_config.pad_token_id, eos_ids),
             processors=processors,
             criteria=[*own_criteria, *_other_criteria(stopping_criteria)],
             streamer=streamer,
@@ -111,6 +142,8 @@ def _refuse(model: nn.Module, config: GenerationConfig, model_inputs: dict[str, 
         ("negative_prompt_ids", REFUSED_CONFIG["guidance_scale"]),
     ):
         if lost.get(name) is not None:
+            if name == "streamer":
+                lost[name].end()  # transformers has fed it the prompt, and its reader would wait for more
             raise ValueError(f"{name} is not supported: {cure}")
     if (config.num_beams or 1) > 1:
         raise ValueError(f"num_beams={config.num_beams} is not supported: {REFUSED['num_beams']}")
@@ -122,13 +155,37 @@ def _refuse(model: nn.Module, config: GenerationConfig, model_inputs: dict[str, 
         if value is None or name in IGNORED_INPUTS or (hasattr(value, "get_seq_length") and not value.get_seq_length()):
             continue
         raise ValueError(f"{name} is not supported: {REFUSED.get(name, 'SPD does not pass it to the layers')}")
+    _refuse_positions(model_inputs.get("position_ids"), model_inputs.get("attention_mask"))
 
 
-def _refuse_padded(mask: Tensor | None, processors: Sequence[Any]) -> None:
-    """Rows are decoded without padding, so processors that count from the padded start would count wrong."""
-    names = PADDING_SENSITIVE & {type(processor).__name__ for processor in processors}
-    if names and mask is not None and not bool(mask.all()):
-        raise ValueError(f"{', '.join(sorted(names))} counts padding; generate rows of different length one by one")
+def _refuse_positions(position_ids: Tensor | None, mask: Tensor | None) -> None:
+    """Tokens stand at 0, 1, 2 … after the padding; transformers prepares just these unless it is given others."""
+    if position_ids is None:
+        return
+    counted = torch.ones_like(position_ids) if mask is None else mask.to(position_ids.device).long()
+    if bool(((position_ids != counted.cumsum(-1) - 1) & (counted != 0)).any()):
+        raise ValueError("position_ids are not supported: SPD counts positions from the first token of each row")
+
+
+def _for_single_rows(processors: Sequence[Any], mask: Tensor | None, rows: int) -> list[Any]:
+    """The processors as a row by itself, without padding, would have them.
+
+    Raises ``ValueError`` naming one that counts from the padded start, or that has to see the whole batch.
+    """
+    lengths = None if mask is None else (mask == 0).sum(dim=1).cpu()  # padding of each row
+    padded = lengths is not None and bool(lengths.any())
+    single = []
+    for processor in processors:
+        name, skipped = type(processor).__name__, getattr(processor, "prompt_ignore_length", None)
+        if isinstance(skipped, Tensor) and lengths is not None and torch.equal(skipped.cpu().long(), lengths):
+            # transformers' own way of letting the penalty skip the padding, of which a single row has none
+            processor, skipped = RepetitionPenaltyLogitsProcessor(processor.penalty), None
+        if padded and (isinstance(processor, COUNT_PADDING) or skipped):
+            raise ValueError(f"{name} counts padding; generate rows of different length one by one")
+        if rows > 1 and (isinstance(processor, NEED_ALL_ROWS) or isinstance(skipped, Tensor)):
+            raise ValueError(f"{name} needs to see all rows at once; generate them one by one")
+        single.append(processor)
+    return single
 
 
 def _lost_arguments(model: nn.Module) -> dict[str, Any]:

@@ -120,7 +120,10 @@ def generate(
         raise ValueError(
             f"num_return_sequences={num_return_sequences}: must be at least 1, and greedy decoding has only one text"
         )
-    eos_token_ids = _eos_ids(model, eos_token_id)
+    generation_config = getattr(model, "generation_config", None)
+    eos_token_ids = as_ids(getattr(generation_config, "eos_token_id", None) if eos_token_id is None else eos_token_id)
+    if pad_token_id is None:
+        pad_token_id = getattr(generation_config, "pad_token_id", None)
     request = Request(
         model=model,
         drafter=drafter,
@@ -131,7 +134,7 @@ def generate(
         seed=seed,
         first_row=first_row,
         eos_token_ids=eos_token_ids,
-        pad_token_id=_pad_id(model, pad_token_id, eos_token_ids),
+        pad_token_id=padding(pad_token_id, eos_token_ids),
         processors=[*logits_processor, *chain],
         criteria=[*stopping_criteria, *stop_string_criteria(stop_strings, tokenizer)],
         streamer=streamer,
@@ -152,10 +155,11 @@ def run(request: Request, input_ids: Tensor, attention_mask: Tensor | None) -> T
     if len(prompts) > 1 and (request.streamer is not None or request.on_commit is not None):
         raise ValueError(f"a streamer (or on_commit) takes one row, the batch has {len(prompts)}")
     drafter = make_drafter(request.drafter)
-    seed = fresh_seed() if request.seed is None and request.coupling is not None else request.seed or 0
+    seed = fresh_seed() if request.seed is None and request.coupling is not None else int(request.seed or 0)
     traces: list[Trace] = []
     for row, prompt in enumerate(prompts):
-        stop = StopRule(len(prompt), request.max_new_tokens, request.eos_token_ids, request.criteria)
+        device = pipeline.decoder.device
+        stop = StopRule(len(prompt), request.max_new_tokens, request.eos_token_ids, request.criteria, device)
         sampler = request.sampler(row, seed, pipeline)
         trace = _decode_row(request, pipeline, drafter, sampler, stop, prompt, input_ids)
         trace.notes.update(_notes(request, pipeline, drafter, seed, row))
@@ -253,15 +257,13 @@ def stop_string_criteria(stop_strings: str | Sequence[str] | None, tokenizer: An
     return [StopStringCriteria(tokenizer, strings)]
 
 
-def _eos_ids(model: nn.Module, given: int | Sequence[int] | None) -> tuple[int, ...]:
-    if given is None:
-        given = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+def as_ids(given: int | Sequence[int] | None) -> tuple[int, ...]:
+    """No id, one, or several, as a tuple."""
     if given is None:
         return ()
     return (given,) if isinstance(given, int) else tuple(int(token_id) for token_id in given)
 
 
-def _pad_id(model: nn.Module, given: int | None, eos_token_ids: tuple[int, ...]) -> int:
-    if given is None:
-        given = getattr(getattr(model, "generation_config", None), "pad_token_id", None)
-    return given if given is not None else (eos_token_ids or (0,))[0]
+def padding(pad_token_id: int | None, eos_token_ids: tuple[int, ...]) -> int:
+    """The id that fills shorter rows: the pad token, else the first end-of-sequence token, else 0."""
+    return pad_token_id if pad_token_id is not None else (eos_token_ids or (0,))[0]

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList, MinPLogitsWarper
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from ..draft.proposal import Proposal
 from .verify import Draft, Greedy, Gumbel, Rejection, Rule, Ruling
@@ -24,7 +30,7 @@ def warpers(temperature: float, top_k: int | None, top_p: float | None) -> Logit
 
     Raises ``ValueError`` for a temperature that is negative or not a number, top_k < 0 and top_p outside (0, 1].
     """
-    if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature >= 0):
+    if not (isinstance(temperature, Real) and math.isfinite(temperature) and temperature >= 0):
         raise ValueError(f"temperature must be a number ≥ 0 (0 is greedy), got {temperature}")
     if top_k is not None and top_k < 0:
         raise ValueError(f"top_k must be ≥ 1, or 0 or None for no limit, got {top_k}")
@@ -48,7 +54,14 @@ def fresh_seed() -> int:
 
 
 def make_rule(coupling: str, *, seed: int, row: int, vocab_size: int, device: torch.device) -> Rule:
-    """The sampling rule by name. Raises ``ValueError`` naming the known ones."""
+    """The sampling rule by name.
+
+    Raises ``ValueError`` naming the known ones, and for a seed or row that the noise cannot tell from another one.
+    """
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be between 0 and 2⁶⁴ − 1, got {seed}")
+    if not 0 <= row < 2**32:
+        raise ValueError(f"first_row and the rows after it must be between 0 and 2³² − 1, got row {row}")
     if coupling == "gumbel":
         return Gumbel(seed, row, vocab_size, device)
     if coupling == "rejection":
@@ -76,21 +89,31 @@ class Sampler:
         return cls(Greedy(), processors, vocab_size=vocab_size, device=device)
 
     def draw(self, proposal: Proposal, position: int) -> Draft:
-        """Draws the draft for ``position``. Raises ``ValueError`` if it is not a token of the target."""
-        ids = proposal.ids.to(self.device)
-        logits = torch.zeros(len(ids)) if proposal.logits is None else proposal.logits.detach()
-        scores = logits.to(device=self.device, dtype=torch.float32)
-        if not bool(scores.max().isfinite()):
-            raise ValueError("the drafter's logits are not finite: NaN or infinity among them")
+        """Draws the draft for ``position``. Raises ``ValueError`` if the proposal cannot be drawn from."""
+        ids, scores = self._checked(proposal)
         if len(ids) > 1 and self.draft_warpers:
             scores = self.draft_warpers(ids[None], scores[None])[0]
-        drawn = self.rule.draw(ids, scores, position)
-        if not 0 <= drawn.token_id < self.vocab_size:
+        return replace(self.rule.draw(ids, scores, position), guess=proposal.guess)
+
+    def _checked(self, proposal: Proposal) -> tuple[Tensor, Tensor]:
+        """Its ids and float32 logits on the target's device, after a look at them."""
+        if not isinstance(proposal, Proposal):
+            raise TypeError(f"a drafter must propose a Proposal, got {type(proposal).__name__}")
+        logits = torch.zeros(len(proposal.ids)) if proposal.logits is None else proposal.logits.detach()
+        for tensor in (proposal.ids, logits):
+            if tensor.is_meta:
+                raise ValueError("the drafter's tensors are on the device 'meta', where they have no values")
+        ids = proposal.ids.to(device=self.device, dtype=torch.int64)
+        scores = logits.to(device=self.device, dtype=torch.float32)
+        if not bool(scores.max().isfinite()):
+            raise ValueError("the drafter's logits are NaN, +∞, or all of them −∞")
+        lowest, highest = (int(end) for end in ids.aminmax())
+        if not 0 <= lowest <= highest < self.vocab_size:
             raise ValueError(
-                f"the drafter proposed token id {drawn.token_id}, the target's vocabulary has {self.vocab_size} ids: "
-                "drafter and target do not share a vocabulary"
+                f"the drafter proposed token id {lowest if lowest < 0 else highest}, the target's vocabulary has "
+                f"{self.vocab_size} ids: drafter and target do not share a vocabulary"
             )
-        return replace(drawn, guess=proposal.guess)
+        return ids, scores
 
     def choose(self, logits: Tensor, prefix: list[int]) -> int:
         """The target's token after ``prefix``; logits: float32 [vocab_size]."""
