@@ -45,9 +45,11 @@ class BookFigure:
     def html(self) -> str:
         """A ``<figure class="bk-plot">`` with the specification inside."""
         spec = self.fig.to_json().replace("<", "\\u003c")
+        height = self.fig.layout.height
+        room = f' style="min-height:{height:g}px"' if height else ""  # so that the page does not jump when it is drawn
         numbers = f"<details><summary>The numbers</summary>{self.table.html()}</details>" if self.table else ""
         return (
-            f'<figure class="bk-plot"><div class="bk-plot-target"></div>'
+            f'<figure class="bk-plot"><div class="bk-plot-target"{room}></div>'
             f'<script type="application/json">{spec}</script>'
             f"<figcaption>{escape(self.alt)}</figcaption>{numbers}</figure>"
         )

@@ -148,7 +148,9 @@ class _Page:
 
     def spoken(self, uid: int, verdict: bool | None) -> str:
         now = "" if verdict is None else ", judged right now" if verdict else ", judged wrong now"
-        return f"{self.lives.name(uid)}, {self.trace.fate(uid)}{now}"
+        # Says what the cell shows, cut as there: a spoken name that differs from the seen one confuses voice control.
+        seen = self.lives.label(uid) if self.trace.tokens[uid].text is not None else self.lives.name(uid)
+        return f"{seen}, {self.trace.fate(uid)}{now}"
 
     def chip(self, uid: int, verdict: bool | None) -> str:
         mark = "" if verdict is None else " spd-right" if verdict else " spd-wrong"

@@ -74,7 +74,9 @@ def test_formats() -> None:
     bundle = figure._repr_mimebundle_()
     assert bundle["text/plain"] == str(figure) == figure.alt
     assert bundle["application/vnd.plotly.v1+json"] == spec(figure)
-    assert bundle["text/html"].startswith('<figure class="bk-plot"><div class="bk-plot-target"></div>')
+    assert bundle["text/html"].startswith(
+        '<figure class="bk-plot"><div class="bk-plot-target" style="min-height:400px"></div>'
+    )
     assert f"<figcaption>{figure.alt}</figcaption><details><summary>The numbers</summary><table>" in bundle["text/html"]
     assert "<details>" not in BookFigure(figure.fig, "No numbers.").html()
 
