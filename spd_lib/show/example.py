@@ -30,7 +30,7 @@ def running_example() -> Trace:
 
 def record() -> Trace:
     """Decodes the running example on this machine; needs the target SmolLM2."""
-    from spd_lib.decode import generate
+    from spd_lib.decode import GenerateOutput, generate
     from spd_lib.target.load import encode_chat, load
 
     target = load("smollm2", device="cpu", dtype="float32")
@@ -43,6 +43,7 @@ def record() -> Trace:
         seed=SEED,
         return_dict_in_generate=True,
     )
+    assert isinstance(output, GenerateOutput) and output.traces
     trace = output.traces[0]
     trace.notes["model"] = "SmolLM2-135M-Instruct"
     return trace.with_texts(target.tokenizer.decode)

@@ -7,7 +7,7 @@ time, with a memory of ours in place of its cache.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -64,9 +64,9 @@ class Decoder:
         reason = _refusal(model)
         if reason is not None:
             raise UnsupportedModelError(f"model type {model_type(model)!r} is refused: {reason}")
-        self.model = model
-        self.config = model.config.get_text_config(decoder=True)
-        self.base = model.model
+        self.model = cast(Any, model)  # its parts were looked at above; their types are the family's own
+        self.config = self.model.config.get_text_config(decoder=True)
+        self.base = self.model.model
         self._layer_types = self._find_layer_types()
         self._rotary_by_type = "layer_type" in inspect.signature(self.base.rotary_emb.forward).parameters
         # Newer transformers call it `cache` and warn about the old name.
