@@ -8,7 +8,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-WIDTH, LEFT, BOX = 700, 10, 500  # user units; arcs live to the right of the boxes
+WIDTH, LEFT, BOX = 470, 4, 350  # user units; arcs live to the right of the boxes
 CHAR, LINE, GAP = 7.4, 24, 18
 
 
@@ -70,7 +70,7 @@ def arcs(found: list[Row]) -> str:
             start = row.middle + (index - (len(targets) - 1) / 2) * 7
             end = goal.middle + (rank - found.index(goal)) * 5 - 8
             x = LEFT + BOX
-            bend = x + 40 + 22 * abs(rank - found.index(goal))
+            bend = x + 32 + 16 * abs(rank - found.index(goal))
             late = " lib-late" if row.imports[target] else ""
             curve = f"M{x},{start:.0f} C{bend},{start:.0f} {bend},{end:.0f} {x + 7},{end:.0f}"
             parts.append(
