@@ -92,6 +92,12 @@ def _marker(name: str, hatch: str | None = None) -> dict[str, Any]:
     }
 
 
+def _named(look: str, name: str) -> dict[str, Any]:
+    """A named bar in the style ``look``; bars of one name hide together."""
+    hover = f"{name}: %{{y:.3f}}<extra></extra>"
+    return {"marker": _marker(look), "name": name, "legendgroup": name, "hovertemplate": hover}
+
+
 def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
     """The layer ruler under each plan: one piece a stage, the head behind the last one, the slowest stage marked.
 
@@ -219,18 +225,15 @@ def distribution_bars(
     places = list(range(len(p)))
     fig = go.Figure()
 
-    def bar(values: Sequence[float], base: Sequence[float], left: float, look: str, name: str, legend: bool) -> None:
-        fig.add_bar(
-            x=places, y=[max(value, 0.0) for value in values], base=list(base), offset=left, width=0.36,
-            marker=_marker(look), name=name, legendgroup=name, showlegend=legend,
-            hovertemplate=f"{name}: %{{y:.3f}}<extra></extra>",
-        )  # fmt: skip
-
     zero = [0.0] * len(p)
-    bar(both, zero, -0.38, "committed", "min(P, Q): accepted", True)
-    bar([a - c for a, c in zip(p, both, strict=True)], both, -0.38, "corrected", "P − Q: owed by the residual", True)
-    bar(both, zero, 0.02, "committed", "min(P, Q): accepted", False)
-    bar([b - c for b, c in zip(q, both, strict=True)], both, 0.02, "rejected", "Q − P: rejected", True)
+    for values, base, left, look, name in (
+        (both, zero, -0.38, "committed", "min(P, Q): accepted"),
+        ([a - c for a, c in zip(p, both, strict=True)], both, -0.38, "corrected", "P − Q: owed by the residual"),
+        (both, zero, 0.02, "committed", "min(P, Q): accepted"),
+        ([b - c for b, c in zip(q, both, strict=True)], both, 0.02, "rejected", "Q − P: rejected"),
+    ):
+        known = any(trace.name == name for trace in fig.data)
+        fig.add_bar(x=places, y=values, base=base, offset=left, width=0.36, **_named(look, name), showlegend=not known)
     fig.add_scatter(
         x=places, y=list(residual), mode="markers", name="residual, normalised",
         marker={"symbol": "diamond-open", "size": 12, "line": {"width": 2.5}, "color": style("corrected").chart},
