@@ -1,0 +1,60 @@
+"""What every committed result says about itself, and how it is saved."""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spd_lib.target.load import device_name, versions
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "spd_lib"
+
+
+def _fingerprint(source: str) -> str:
+    """Hash of a module's code; comments, docstrings and layout do not count."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body[0] = ast.Pass()
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:12]
+
+
+def sources() -> dict[str, str]:
+    """Fingerprints of the library's modules that are loaded now: the code that a result is of."""
+    files = (getattr(module, "__file__", None) for name, module in sys.modules.items() if name.startswith("spd_lib"))
+    paths = sorted(Path(file) for file in files if file)
+    return {path.relative_to(LIBRARY).as_posix(): _fingerprint(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """Command, date, machine, versions and code of a result."""
+    machine = {
+        "cpu": device_name(torch.device("cpu")),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    today = datetime.date.today().isoformat()
+    return {"command": command, "date": today, "machine": machine, "versions": versions(), "sources": sources()}
+
+
+def save(result: dict[str, Any], path: Path) -> None:
+    """Writes ``result`` as JSON, each item of its lists on one line; whole or not at all."""
+    lists = {key: value for key, value in result.items() if isinstance(value, list)}
+    text = json.dumps({**result, **{key: f"@{key}" for key in lists}}, indent=1, ensure_ascii=False)
+    for key, items in lists.items():
+        rows = ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in items)
+        text = text.replace(f'"@{key}"', f"[\n  {rows}\n ]" if items else "[]")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    os.replace(temporary, path)
