@@ -136,7 +136,7 @@ def _num_stages(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace) -> int:
     prompt = sys.stdin.read().rstrip("\n") if arguments.prompt == "-" else arguments.prompt
     _silence_libraries()
-    from .decode import generate
+    from .decode import GenerateOutput, generate
     from .target import load
 
     target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
@@ -158,7 +158,8 @@ def _generate(arguments: argparse.Namespace) -> int:
         return_dict_in_generate=True,
     )
     stream.end()
-    trace: Trace = output.traces[0].with_texts(lambda token_id: target.tokenizer.decode([token_id]))
+    assert isinstance(output, GenerateOutput) and output.traces
+    trace = output.traces[0].with_texts(lambda token_id: target.tokenizer.decode([token_id]))
     if arguments.trace is not None:
         arguments.trace.write_text(trace.to_json(), encoding="utf-8")
     if arguments.json:

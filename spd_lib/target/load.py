@@ -107,7 +107,7 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype
     if dtype is None:
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     made = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
-    if made not in DTYPES.values():
+    if made is None or made not in DTYPES.values():
         raise TargetError(f"unknown dtype {str(dtype)!r}; known are {', '.join(DTYPES)}")
     return made
 
