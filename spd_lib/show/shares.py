@@ -20,20 +20,20 @@ def share_bars(
         raise ValueError(f"share_bars needs two series of {len(pieces)} values")
     parts = {name: [value / sum(values) for value in values] for name, values in shares.items()}
     fig = go.Figure()
-    for (name, values), (look, hatch) in zip(parts.items(), [("committed", None), ("corrected", None)], strict=True):
+    for (name, values), look in zip(parts.items(), ("in-flight", "corrected"), strict=True):
         fig.add_bar(
             x=list(pieces),
             y=[round(100 * value, 2) for value in values],
             name=name,
-            marker=_marker(look, hatch),
+            marker=_marker(look),
             hovertemplate=f"%{{x}}: %{{y:.1f}} % of the {name}<extra></extra>",
         )
     fig.update_layout(
         _layout(
             340,
             barmode="group",
-            xaxis={"title": {"text": ""}},
-            yaxis={"title": {"text": f"{unit}, %"}, "rangemode": "tozero"},
+            xaxis={},
+            yaxis={"title": {"text": "share of the whole, %"}, "rangemode": "tozero"},
         )
     )
     names = list(parts)
