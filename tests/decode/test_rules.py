@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -74,7 +74,7 @@ def table(monkeypatch):
     use(Words(SEEDS), monkeypatch)
 
 
-@lru_cache(maxsize=None)
+@cache
 def one_position(rule: type[Rule]) -> tuple[Tensor, float]:
     """How often each of eight tokens was committed at one position, and the share of drafts accepted."""
     target, proposal = P.log(), Q.log()
