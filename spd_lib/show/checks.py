@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ from spd_lib.core.metrics import num_cycles, num_refills
 from spd_lib.core.plan import even
 from spd_lib.core.simulate import coin_flips, simulate
 from spd_lib.core.staircase import standing
+
+
+PAGE_COLUMNS = 80  # what a page shows of a printed line without scrolling
 
 
 class _Wrong(Exception):
@@ -19,9 +23,10 @@ def _report(name: str, success: str, attempt: Callable[[], None]) -> None:
     try:
         attempt()
     except _Wrong as wrong:
-        print(f"✗ {name}: {wrong}")
+        said = f"✗ {name}: {wrong}"
     else:
-        print(f"✓ {name}: {success}")
+        said = f"✓ {name}: {success}"
+    print(textwrap.fill(said, PAGE_COLUMNS, break_long_words=False))
 
 
 def _call(function: Callable[..., Any], case: str, *arguments: Any) -> Any:
