@@ -1,0 +1,43 @@
+"""A tokenizer of pairs of letters for the tiny models, and greedy decoding in one call."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+import spd_lib
+from spd_lib.decode import GenerateOutput
+
+from ..families import VOCAB, prompt_of, reference_of, tiny
+
+FAMILY = "qwen3"
+PROMPT = prompt_of(5, seed=22)  # after it the model repeats no token
+TOKENS = 10
+MODEL = tiny(FAMILY)
+TEXT = list(reference_of(FAMILY, tuple(PROMPT), TOKENS))  # what the model writes alone
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Ids 0, 1, 2 … are "aa", "ab", "ac" …, so that a string may lie across two tokens."""
+    pairs = ["".join(pair) for pair in product("abcdefghij", repeat=2)][:VOCAB]
+    raw = Tokenizer(models.WordLevel({pair: token_id for token_id, pair in enumerate(pairs)}, unk_token="aa"))
+    raw.pre_tokenizer = pre_tokenizers.Split(Regex(".."), "isolated")
+    raw.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=raw, clean_up_tokenization_spaces=False)
+
+
+def output_of(*rows: list[int], **options: Any) -> GenerateOutput:
+    """``spd_lib.generate`` over rows of equal length, with the Traces."""
+    defaults = {"max_new_tokens": TOKENS, "num_stages": 3, "drafter": "oracle", "return_dict_in_generate": True}
+    return spd_lib.generate(MODEL, torch.tensor(rows), **defaults | options)
+
+
+def written(prompt: list[int] = PROMPT, **options: Any) -> list[int]:
+    """The new tokens of one row."""
+    return output_of(prompt, **options).sequences[0, len(prompt) :].tolist()
