@@ -147,18 +147,21 @@ class Trace:
         data = json.loads(text)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise ValueError(f"not a saved Trace: the key 'format' is not {FORMAT!r}")
-        cycles = tuple(
-            Cycle(
-                stages=tuple(tuple(stage) for stage in cycle["stages"]),
-                draft=cycle["draft"],
-                verdicts=tuple(Verdict(**verdict) for verdict in cycle["verdicts"]),
-                flushed=tuple(cycle["flushed"]),
-                spans=tuple(Span(**span) for span in cycle["spans"]),
+        try:
+            cycles = tuple(
+                Cycle(
+                    stages=tuple(tuple(stage) for stage in cycle["stages"]),
+                    draft=cycle["draft"],
+                    verdicts=tuple(Verdict(**verdict) for verdict in cycle["verdicts"]),
+                    flushed=tuple(cycle["flushed"]),
+                    spans=tuple(Span(**span) for span in cycle["spans"]),
+                )
+                for cycle in data.pop("cycles")
             )
-            for cycle in data.pop("cycles")
-        )
-        tokens = tuple(TracedToken(**token) for token in data.pop("tokens"))
-        return cls(tokens=tokens, cycles=cycles, **data)
+            tokens = tuple(TracedToken(**token) for token in data.pop("tokens"))
+            return cls(tokens=tokens, cycles=cycles, **data)
+        except (KeyError, TypeError) as error:  # a key is missing, is too many, or holds another kind of thing
+            raise ValueError(f"not a saved Trace: {error}") from error
 
 
 class Stopwatch:
