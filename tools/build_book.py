@@ -79,4 +79,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with notebooks.alone():
+        sys.exit(main())

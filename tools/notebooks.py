@@ -10,13 +10,15 @@ readable and `pytest --nbval` has something to compare.
 """
 
 import argparse
+import contextlib
 import copy
+import fcntl
 import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import nbformat
@@ -95,6 +97,15 @@ def executed(path: Path) -> Path:
     partial.replace(copy_path)
     print(f"ran {path.name} in {time.monotonic() - started:.1f} s", flush=True)
     return copy_path
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One run at a time: two builds would remove each other's files."""
+    EXECUTED.mkdir(parents=True, exist_ok=True)
+    with open(EXECUTED.parent / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def forget(keep: Iterable[Path]) -> None:
@@ -195,4 +206,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with alone():
+        sys.exit(main())

@@ -25,6 +25,10 @@ def main() -> None:
     for source, target in FILES.items():
         (VENDOR / target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / "node_modules" / source, VENDOR / target)
+    manager = "@jupyter-widgets/html-manager/dist"  # it looks for its icon font under its own name, beside the page
+    for font in (ROOT / "node_modules" / manager).glob("*.woff2"):
+        (VENDOR.parent / manager).mkdir(parents=True, exist_ok=True)
+        shutil.copy(font, VENDOR.parent / manager)
     from plotly.offline import get_plotlyjs
 
     (VENDOR / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")

@@ -102,9 +102,10 @@ INSPECT = """async () => {
     if (!drawn) wrong.push("empty plot: " + plot.innerText.slice(0, 60));
   }
   for (const figure of document.querySelectorAll("article figure")) {
-    const box = figure.getBoundingClientRect();
-    const substance = figure.querySelector("svg *, img, table, canvas, button, input, [class*=cell]");
-    if (box.width < 20 || box.height < 20 || !substance) wrong.push("empty figure: " + figure.className);
+    const parts = [...figure.children].filter((part) => part.localName !== "figcaption");
+    const seen = parts.some((part) => part.clientWidth > 20 && part.clientHeight > 4);
+    if (!seen || !parts.some((part) => part.matches("img, pre") || part.childElementCount))
+      wrong.push("empty figure: " + figure.outerHTML.slice(0, 80));
   }
   for (const cell of document.querySelectorAll(".cell_output"))
     if (!cell.innerText.trim() && !cell.querySelector("svg, img, canvas, input")) wrong.push("empty output");
