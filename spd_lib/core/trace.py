@@ -196,6 +196,7 @@ class TraceBuilder:
         self.notes = notes
         self._tokens: list[TracedToken] = []
         self._cycles: list[Cycle] = []
+        self._in_closed_cycles = 0  # tokens
 
     @property
     def cycle_index(self) -> int:
@@ -219,9 +220,11 @@ class TraceBuilder:
         """Closes the cycle that is going on."""
         standing = tuple(tuple(stage) for stage in stages)
         self._cycles.append(Cycle(standing, draft, tuple(verdicts), tuple(flushed), tuple(spans)))
+        self._in_closed_cycles = len(self._tokens)
 
     def finish(self, stop_reason: str) -> Trace:
-        """The finished Trace."""
-        return Trace(
-            self.num_stages, self.prompt_length, tuple(self._tokens), tuple(self._cycles), stop_reason, self.notes
-        )
+        """The finished Trace, without the draft or correction of a cycle that was broken off."""
+        newest = self._tokens[self._in_closed_cycles :]
+        lasting = [token for token in newest if token.origin in ("prefill", "step")]
+        tokens = (*self._tokens[: self._in_closed_cycles], *lasting)
+        return Trace(self.num_stages, self.prompt_length, tokens, tuple(self._cycles), stop_reason, self.notes)
