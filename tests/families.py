@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import torch
 import transformers
@@ -85,7 +85,7 @@ def fresh(family: str, seed: int = 0) -> nn.Module:
         return _MAKERS[family]().float().eval().requires_grad_(False)
 
 
-@lru_cache(maxsize=None)
+@cache
 def tiny(family: str) -> nn.Module:
     """The model of ``family`` that all tests of this process share."""
     return fresh(family)
@@ -115,7 +115,7 @@ def reference(model: nn.Module, prompt: list[int], count: int) -> list[int]:
     return text
 
 
-@lru_cache(maxsize=None)
+@cache
 def reference_of(family: str, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
     """:func:`reference` of the shared model, remembered."""
     return tuple(reference(tiny(family), list(prompt), count))

@@ -61,9 +61,7 @@ def test_long_texts_reach_the_expected_speedup(acceptance: float, num_stages: in
 
 def test_short_texts_slightly_exceed_the_limit() -> None:
     """The free first token: nothing right, and still more than one token per full pass."""
-    short, long = (
-        metrics.equivalent_acceptance_length(simulate(repeat(False), 4, count)) for count in (8, 800)
-    )
+    short, long = (metrics.equivalent_acceptance_length(simulate(repeat(False), 4, count)) for count in (8, 800))
     assert short > long > metrics.expected_speedup(0, 4) == 1
 
 

@@ -62,7 +62,9 @@ runs = {
 
 @settings(max_examples=400, derandomize=True, deadline=None, database=None)
 @given(**runs)
-def test_rules_of_the_cycle(num_stages: int, num_tokens: int, spare: int, flags: list[bool], prompt_length: int) -> None:
+def test_rules_of_the_cycle(
+    num_stages: int, num_tokens: int, spare: int, flags: list[bool], prompt_length: int
+) -> None:
     """Whatever is right or wrong: the formula for K and every rule that the method states."""
     budget = num_tokens + spare
     trace = simulate(flags, num_stages, num_tokens, budget=budget, prompt_length=prompt_length)

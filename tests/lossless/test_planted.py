@@ -16,7 +16,9 @@ from .cases import Case, mismatch
 
 N = 3
 DRAFTED = ((4,), "oracle .3", "oracle 1")
-CASES = {family: [Case(family, N, "even", drafter, 7, seed) for drafter in DRAFTED for seed in (1, 2)] for family in FAMILIES}
+CASES = {
+    family: [Case(family, N, "even", drafter, 7, seed) for drafter in DRAFTED for seed in (1, 2)] for family in FAMILIES
+}
 Bug = Callable[[pytest.MonkeyPatch], None]
 
 
