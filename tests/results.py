@@ -17,6 +17,7 @@ from spd_lib.target.load import device_name, versions
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "spd_lib"
+DECIDES_NOTHING = {LIBRARY / "target" / "load.py"}  # finds the weights; what is computed with them is elsewhere
 
 
 def _fingerprint(source: str) -> str:
@@ -33,7 +34,7 @@ def _fingerprint(source: str) -> str:
 def sources() -> dict[str, str]:
     """Fingerprints of the library's modules that are loaded now: the code that a result is of."""
     files = (getattr(module, "__file__", None) for name, module in sys.modules.items() if name.startswith("spd_lib"))
-    paths = sorted(Path(file) for file in files if file)
+    paths = sorted({Path(file) for file in files if file} - DECIDES_NOTHING)
     return {path.relative_to(LIBRARY).as_posix(): _fingerprint(path.read_text(encoding="utf-8")) for path in paths}
 
 
