@@ -21,7 +21,7 @@ from spd_lib.target import load
 
 from ..families import FAMILIES, VOCAB, fresh, prompt_of, tiny
 from .test_generate import PAD, ROWS, Heard, left_padded
-from .texts import MODEL, PROMPT, TEXT, TOKENS, tokenizer
+from .texts import MODEL, PROMPT, TEXT, TOKENS, pieces_of, tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers warns about pad tokens and greedy settings
 INPUTS = {"input_ids": torch.tensor([PROMPT]), "attention_mask": torch.ones(1, len(PROMPT), dtype=torch.int64)}
@@ -101,7 +101,7 @@ REPETITIVE = {"input_ids": torch.tensor([prompt_of(6) * 3])}
     "settings",
     [
         {"repetition_penalty": 1.8},
-        {"no_repeat_ngram_size": 2},
+        {"no_repeat_ngram_size": 1},
         {"min_new_tokens": 8, "eos_token_id": TEXT[:6]},
         {"bad_words_ids": [[TEXT[0]], [TEXT[3], TEXT[4]]]},
         {"suppress_tokens": TEXT[:4]},
@@ -125,7 +125,7 @@ def test_processors_do_what_they_do_in_transformers(settings, inputs):
 
 def test_some_of_those_processors_change_the_text():
     text = plain(REPETITIVE)
-    for settings in ({"repetition_penalty": 1.8}, {"no_repeat_ngram_size": 2}, {"suppress_tokens": [int(text[0, 18])]}):
+    for settings in ({"repetition_penalty": 1.8}, {"no_repeat_ngram_size": 1}, {"suppress_tokens": [int(text[0, 18])]}):
         assert not plain(REPETITIVE, **settings).equal(text), f"{settings} prove nothing here"
 
 
@@ -220,9 +220,9 @@ def test_a_text_iterator_streamer_yields_token_by_token_and_ends():
     streamer = TextIteratorStreamer(tokenizer(), skip_prompt=True, timeout=60)
     thread = threading.Thread(target=through, kwargs={"options": {"streamer": streamer}})
     thread.start()
-    pieces = [piece for piece in streamer if piece]
+    pieces = list(streamer)
     thread.join(60)
-    assert pieces == tokenizer().convert_ids_to_tokens(TEXT) and not thread.is_alive()
+    assert pieces == pieces_of(TEXT) and not thread.is_alive()
 
 
 def test_ctrl_c_returns_what_is_committed():

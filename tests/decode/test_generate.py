@@ -19,7 +19,7 @@ from spd_lib.target import Pipeline
 
 from ..families import MAX_POSITIONS, VOCAB, prompt_of, reference_of, tiny
 from .laws import FromFlight
-from .texts import FAMILY, MODEL, PROMPT, TEXT, TOKENS, output_of, tokenizer, written
+from .texts import FAMILY, MODEL, PROMPT, TEXT, TOKENS, output_of, pieces_of, tokenizer, written
 
 PAD = 96
 
@@ -316,21 +316,20 @@ def test_a_streamer_is_ended_after_an_error():
     assert failing.ended == 1
 
 
-def test_a_text_iterator_yields_as_it_goes_and_ends():
-    """The reader of the stream gets a token before the next one is made."""
+@pytest.mark.parametrize("drafter", ["oracle", "random"])
+def test_a_token_is_streamed_before_the_next_one_is_made(drafter):
+    heard, streamed = Heard(), []
+    output_of(PROMPT, drafter=drafter, streamer=heard, on_commit=lambda *_: streamed.append(len(heard.puts)))
+    assert streamed == list(range(2, TOKENS + 2))  # the prompt, and one put for each commit so far
+
+
+def test_a_text_iterator_yields_and_ends():
     streamer = TextIteratorStreamer(tokenizer(), skip_prompt=True, timeout=60)
-    commits, read_at = [], []
-    options = {"streamer": streamer, "on_commit": lambda token_id, origin: commits.append(token_id)}
-    thread = threading.Thread(target=lambda: written(**options))
+    thread = threading.Thread(target=written, kwargs={"streamer": streamer})
     thread.start()
-    pieces = []
-    for piece in streamer:
-        pieces.append(piece)
-        read_at.append(len(commits))
+    pieces = list(streamer)
     thread.join(60)
-    assert "".join(pieces) == tokenizer().decode(TEXT)
-    assert len([piece for piece in pieces if piece]) == TOKENS
-    assert not thread.is_alive() and read_at[0] < TOKENS
+    assert pieces == pieces_of(TEXT) and not thread.is_alive()
 
 
 # --- Ctrl-C

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, TextIteratorStreamer
 
 import spd_lib
 from spd_lib.decode import GenerateOutput
@@ -41,3 +41,12 @@ def output_of(*rows: list[int], **options: Any) -> GenerateOutput:
 def written(prompt: list[int] = PROMPT, **options: Any) -> list[int]:
     """The new tokens of one row."""
     return output_of(prompt, **options).sequences[0, len(prompt) :].tolist()
+
+
+def pieces_of(token_ids: list[int]) -> list[str]:
+    """What the reader of a stream gets when the tokens are put into it one by one."""
+    streamer = TextIteratorStreamer(tokenizer(), skip_prompt=True)
+    for ids in ([PROMPT], *([token_id] for token_id in token_ids)):
+        streamer.put(torch.tensor(ids))
+    streamer.end()
+    return list(streamer)
