@@ -7,7 +7,6 @@ import datetime
 import hashlib
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from spd_lib.target.load import device_name, versions
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "spd_lib"
-DECIDES_NOTHING = {LIBRARY / "target" / "load.py"}  # finds the weights; what is computed with them is elsewhere
+DECIDING = ("core", "target", "draft", "decode", "baselines")
+LOADER = LIBRARY / "target" / "load.py"  # finds the weights; what is computed with them is elsewhere
 
 
 def _fingerprint(source: str) -> str:
@@ -32,10 +32,11 @@ def _fingerprint(source: str) -> str:
 
 
 def sources() -> dict[str, str]:
-    """Fingerprints of the library's modules that are loaded now: the code that a result is of."""
-    files = (getattr(module, "__file__", None) for name, module in sys.modules.items() if name.startswith("spd_lib"))
-    paths = sorted({Path(file) for file in files if file} - DECIDES_NOTHING)
-    return {path.relative_to(LIBRARY).as_posix(): _fingerprint(path.read_text(encoding="utf-8")) for path in paths}
+    """Fingerprints of all modules that decide what is decoded: the code that a result is of."""
+    paths = {path for package in DECIDING for path in (LIBRARY / package).rglob("*.py")} - {LOADER}
+    return {
+        path.relative_to(LIBRARY).as_posix(): _fingerprint(path.read_text(encoding="utf-8")) for path in sorted(paths)
+    }
 
 
 def provenance(command: str) -> dict[str, Any]:
