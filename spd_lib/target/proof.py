@@ -56,12 +56,12 @@ def prove(decoder: Decoder) -> None:
     A model object that passed is remembered. Raises :class:`UnsupportedModelError` if it fails.
     """
     model = decoder.model
-    if model in _proved:
-        return
     if model.training:
         raise UnsupportedModelError(
             f"model type {model_type(model)!r} is in training mode, where dropout is random; call model.eval() first"
         )
+    if model in _proved:
+        return
     length = PREFILL_TOKENS + SINGLE_STEPS
     ids = [(7919 * (index + 1)) % decoder.vocab_size for index in range(length)]
     tensor = torch.tensor([ids], device=decoder.device)

@@ -100,9 +100,12 @@ def test_not_a_transformers_model() -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_training_mode_is_refused_at_every_door(door: str) -> None:
-    model = fresh("llama").train()
-    with pytest.raises(UnsupportedModelError, match="'llama' is in training mode"):
-        DOORS[door](model, torch.tensor([[1, 2, 3]]))
+    """Also after it has proved itself: training can begin at any time."""
+    model, ids = fresh("llama").train(), torch.tensor([[1, 2, 3]])
+    for _ in range(2):
+        with pytest.raises(UnsupportedModelError, match="'llama' is in training mode"):
+            DOORS[door](model.train(), ids)
+        DOORS[door](model.eval(), ids)
 
 
 class ScalesItsStates(transformers.LlamaForCausalLM):
