@@ -17,6 +17,7 @@ from spd_lib.target.load import device_name, versions
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "spd_lib"
 DECIDING = ("core", "target", "draft", "decode", "baselines")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 LOADER = LIBRARY / "target" / "load.py"  # finds the weights; what is computed with them is elsewhere
 
 
@@ -24,9 +25,7 @@ def _fingerprint(source: str) -> str:
     """Hash of a module's code; comments, docstrings and layout do not count."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
-            node
-        ):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             node.body[0] = ast.Pass()
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:12]
 
@@ -34,9 +33,8 @@ def _fingerprint(source: str) -> str:
 def sources() -> dict[str, str]:
     """Fingerprints of all modules that decide what is decoded: the code that a result is of."""
     paths = {path for package in DECIDING for path in (LIBRARY / package).rglob("*.py")} - {LOADER}
-    return {
-        path.relative_to(LIBRARY).as_posix(): _fingerprint(path.read_text(encoding="utf-8")) for path in sorted(paths)
-    }
+    texts = {path.relative_to(LIBRARY).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+    return {name: _fingerprint(text) for name, text in texts.items()}
 
 
 def provenance(command: str) -> dict[str, Any]:
