@@ -103,8 +103,8 @@ def generate(
     the layers per stage. ``temperature`` 0 (below 1e-5) is greedy: in float32 the text equals plain greedy decoding.
     Above, ``coupling="gumbel"`` gives the very text of plain sampling with this ``seed``, whatever the drafter and
     ``num_stages``; ``coupling="rejection"`` gives a text of the same law and accepts most. Neither repeats the draws
-    of transformers' own ``do_sample``. Without a ``seed``, one is drawn from torch's default generator. Row r uses the
-    random numbers of row ``first_row + r``, so a row can be repeated alone.
+    of transformers' own ``do_sample``. Without a ``seed`` (0 … 2⁶⁴ − 1), one is drawn from torch's default generator.
+    Row r uses the random numbers of row ``first_row + r``, so a row can be repeated alone.
 
     ``eos_token_id``: the model's own by default, ``[]`` for none. ``stop_strings`` need the ``tokenizer`` and stay in
     the text, as in transformers. ``on_commit(token_id, origin)`` hears of each committed token; like a ``streamer`` it

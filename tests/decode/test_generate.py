@@ -190,6 +190,28 @@ def test_one_drafter_object_serves_many_texts():
             assert written(prompt, drafter=drafter) == alone(prompt, TOKENS)
 
 
+class Mirror(Random):
+    """Keeps its own copy of the text, as a drafter with a cache does, and is told what to forget."""
+
+    def begin(self, pipeline, prompt_ids):
+        super().begin(pipeline, prompt_ids)
+        self.ids = list(prompt_ids)
+
+    def propose(self, flight):
+        assert flight.ids[: len(self.ids)] == self.ids, "what was thrown away is still in the copy"
+        self.ids = list(flight.ids)
+        return super().propose(flight)
+
+    def rollback(self, to):
+        assert len(PROMPT) < to < len(self.ids) + 1
+        del self.ids[to:]
+
+
+@pytest.mark.parametrize("num_stages", [1, 2, 4])
+def test_a_drafter_is_told_what_was_thrown_away(num_stages):
+    assert written(drafter=Mirror(), num_stages=num_stages) == TEXT
+
+
 # --- batches
 
 

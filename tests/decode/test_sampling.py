@@ -198,6 +198,17 @@ def test_below_the_gate_the_draft_is_the_drafters_argmax():
     assert [sampler.draw(Proposal(ids, logits), position).token_id for position in range(20)] == [9] * 20
 
 
+def test_drafts_go_through_the_same_temperature_and_limits():
+    ids, logits = torch.tensor([4, 9, 2, 7]), torch.tensor([1.0, 3.0, 2.0, -1.0])
+    rule = make_rule("rejection", seed=0, row=0, vocab_size=VOCAB, device=CPU)
+    chain = [RepetitionPenaltyLogitsProcessor(2.0), *warpers(0.5, 3, None)]  # the penalty is the target's business
+    drawn = Sampler(rule, chain, vocab_size=VOCAB, device=CPU).draw(Proposal(ids, logits), 8)
+    expected = torch.tensor([1.0, 3.0, 2.0, -torch.inf]).double().div(0.5).softmax(0)
+    torch.testing.assert_close(drawn.probabilities, expected)
+    limited = Sampler(rule, warpers(1.0, 1, None), vocab_size=VOCAB, device=CPU)
+    assert {limited.draw(Proposal(ids, logits), position).token_id for position in range(50)} == {9}
+
+
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-6}])
 def test_a_single_candidate_is_greedy_too(options):
     prompt = prompt_of(5)
