@@ -143,8 +143,8 @@ def main(argv: list[str] | None = None) -> int:
         "prompts": list(real.PROMPTS),
     }
     result = start(arguments.out, settings)
-    run_gumbel(result, arguments.out, SEEDS)
     run_greedy(result, arguments.out, target.model, [real.prompt_ids(target, i) for i in range(len(real.PROMPTS))])
+    run_gumbel(result, arguments.out, SEEDS)
     greedy, sampled, wrong = len(result["cases"]), result["gumbel"]["cases"], len(result["mismatches"])
     print(f"{greedy} greedy and {sampled} sampled texts, {wrong} mismatches → {arguments.out}")
     return 1 if wrong else 0

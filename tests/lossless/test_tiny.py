@@ -41,6 +41,14 @@ def plans(family: str, num_stages: int, seed: int) -> list[str | tuple[int, ...]
     return ["even", "balanced", random_cut(family, num_stages, seed)]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_texts_are_worth_comparing(family: str) -> None:
+    """Of twelve tokens six are different on average, and no text is one token over and over."""
+    kinds = [len(set(expected_text(Case(family, 1, "even", (), length, 1)))) for length in range(1, 21)]
+    assert min(kinds) >= 2
+    assert sum(kinds) / len(kinds) >= 6
+
+
 @pytest.mark.parametrize(("family", "num_stages"), depths)
 def test_every_drafter_on_every_plan(family: str, num_stages: int) -> None:
     """Whatever is drafted and however the model is cut, with a prompt of one token and one beyond the window."""
