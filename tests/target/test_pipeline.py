@@ -9,7 +9,7 @@ from spd_lib.core.plan import Plan
 from spd_lib.core.trace import Stopwatch
 from spd_lib.target import Flight, InFlight, Pipeline
 
-from ..families import FAMILIES, num_layers, own_logits, prompt_of, tiny
+from ..families import FAMILIES, fresh, num_layers, own_logits, prompt_of, tiny
 
 depths = [(family, n) for family in FAMILIES for n in range(1, num_layers(family) + 1)]
 
@@ -115,3 +115,21 @@ def test_flight() -> None:
     assert (oldest.position, flight.behind(oldest).position) == (2, 3)
     flight.restart(InFlight(1, 3, uid=10))
     assert (flight.ids, flight.fill) == ([5, 6, 7, 1], 1)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_blocks_of_tokens(family: str, attention: str) -> None:
+    """Several tokens at once, at the start of a text and behind others, see what they would see one by one."""
+    model, ids = fresh(family), prompt_of(21, 6)
+    model.set_attn_implementation(attention)
+    for sizes in ((21,), (1, 20), (5, 2, 14), (9, 1, 4, 7)):
+        pipeline, done = Pipeline(model, 2), 0
+        for size in sizes:
+            hidden = pipeline.decoder.embed(ids[done : done + size])
+            for stage in pipeline.stages:
+                hidden = stage.step(hidden)
+            rows, done = pipeline.decoder.head(hidden), done + size
+            for offset in range(size):
+                own = own_logits(model, ids[: done - size + offset + 1])
+                torch.testing.assert_close(rows[offset], own, rtol=1e-4, atol=1e-3)
