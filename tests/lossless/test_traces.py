@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from spd_lib.core.perfetto import to_perfetto
 from spd_lib.core.simulate import simulate
 from spd_lib.core.trace import Trace
 from spd_lib.decode.engine import decode
@@ -79,3 +80,23 @@ def test_engine_and_simulator_agree(
 def test_the_text_wanders() -> None:
     """The comparison would be worth little on a text of one token."""
     assert min(len(set(text_after(length))) for length in range(1, 6)) >= 12
+
+
+def test_measured_times_of_the_engine() -> None:
+    """Each cycle has one piece per busy lane, one after the other, and all of it survives saving and exporting."""
+    flags = [index not in (4, 9) for index in range(MOST_TOKENS)]
+    trace = engine_trace(flags, 4, MOST_TOKENS, 3, ())
+    clock = 0.0
+    for cycle in trace.cycles:
+        busy = {f"stage {stage}" for stage, standing in enumerate(cycle.stages) if standing}
+        busy |= {"draft"} if cycle.draft is not None else set()
+        busy |= {"head", "verify"} if cycle.verdicts else set()
+        assert sorted(span.lane for span in cycle.spans) == sorted(busy)
+        for span in cycle.spans:
+            assert clock <= span.start_s < span.end_s
+            clock = span.end_s
+    back = Trace.from_json(trace.to_json())
+    assert repr(back) == repr(trace)
+    pieces = [event for event in to_perfetto(back)["traceEvents"] if event["ph"] == "X"]
+    assert len(pieces) == sum(len(cycle.spans) for cycle in trace.cycles)
+    assert sum(event["dur"] for event in pieces) <= clock * 1e6
