@@ -16,10 +16,20 @@ from spd_lib.decode import GenerateOutput
 from ..families import VOCAB, prompt_of, reference_of, tiny
 
 FAMILY = "qwen3"
-PROMPT = prompt_of(5, seed=22)  # after it the model repeats no token
 TOKENS = 10
 MODEL = tiny(FAMILY)
-TEXT = list(reference_of(FAMILY, tuple(PROMPT), TOKENS))  # what the model writes alone
+
+
+def _without_repeats() -> tuple[list[int], list[int]]:
+    """A prompt after which the model repeats no token, and what it writes there alone."""
+    for seed in range(500):
+        text = list(reference_of(FAMILY, tuple(prompt_of(5, seed)), TOKENS))
+        if len(set(text)) == TOKENS:
+            return prompt_of(5, seed), text
+    raise LookupError("the tiny model repeats itself after every prompt")
+
+
+PROMPT, TEXT = _without_repeats()
 
 
 @cache
