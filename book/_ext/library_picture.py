@@ -112,7 +112,8 @@ def table() -> str:
     for module in source_tree.modules():
         first = module.doc.split("\n\n")[0].replace("\n", " ").replace("``", "`")
         if not module.is_package:
-            lines.append(f"<tr><td><code>{escape(module.name.removeprefix('spd_lib.'))}</code></td><td>{escape(first)}</td></tr>")
+            name = module.name.removeprefix("spd_lib.").replace(".", ".<wbr>")
+            lines.append(f"<tr><td><code>{name}</code></td><td>{escape(first)}</td></tr>")
     return (
         '<div class="lib-scroll" tabindex="0" role="region" aria-label="All modules"><table class="table">'
         f"<thead><tr><th>Module</th><th>What it holds</th></tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
