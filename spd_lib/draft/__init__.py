@@ -20,6 +20,8 @@ def make_drafter(drafter: str | Drafter) -> Drafter:
         if drafter not in NAMED_DRAFTERS:
             raise ValueError(f"unknown drafter {drafter!r}; the known ones are {', '.join(NAMED_DRAFTERS)}")
         return NAMED_DRAFTERS[drafter]()
+    if isinstance(drafter, type):
+        raise TypeError(f"{drafter.__name__} is a class; give an object: {drafter.__name__}()")
     missing = [name for name in ("begin", "propose", "rollback") if not callable(getattr(drafter, name, None))]
     if missing:
         raise TypeError(f"{type(drafter).__name__} is not a drafter: it has no {', '.join(missing)}")

@@ -144,3 +144,5 @@ def test_drafters_by_name() -> None:
     assert all(name in str(refusal.value) for name in NAMED_DRAFTERS)
     with pytest.raises(TypeError, match="int is not a drafter: it has no begin, propose, rollback"):
         make_drafter(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"PromptLookup is a class; give an object: PromptLookup\(\)"):
+        make_drafter(PromptLookup)  # type: ignore[arg-type]
