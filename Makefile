@@ -53,7 +53,7 @@ clean:           ## remove what was made, the virtual environments included
 	rm -rf _build .venv .venv-compat node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Python 3.11 or newer is needed ($(PYTHON) is older or missing). Another one: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "This Python cannot make virtual environments. On Debian: apt install python3-venv"; exit 1; }

@@ -66,6 +66,7 @@ def opened(browser: Browser, address: str, view: str) -> Iterator[tuple[Page, li
     """A page whose requests beyond this machine are refused, and the list of everything that went wrong on it."""
     scheme, width = VIEWS[view]
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(60_000)
     page, wrong = context.new_page(), []
 
     def refuse(route: Route) -> None:
@@ -97,7 +98,7 @@ INSPECT = """async () => {
     else if (!image.alt) wrong.push("picture without alt text: " + image.src);
   for (const plot of document.querySelectorAll("figure.bk-plot")) {
     plot.scrollIntoView();
-    for (let i = 0; i < 100 && plot.dataset.state !== "drawn"; i++) await new Promise((go) => setTimeout(go, 100));
+    for (let i = 0; i < 200 && plot.dataset.state !== "drawn"; i++) await new Promise((go) => setTimeout(go, 100));
     const drawn = plot.querySelector(".main-svg .plot, .main-svg .pie, .main-svg .trace");
     if (!drawn) wrong.push("empty plot: " + plot.innerText.slice(0, 60));
   }
