@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "spd_lib"
 DECIDING = ("core", "target", "draft", "decode", "baselines")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-LOADER = LIBRARY / "target" / "load.py"  # finds the weights; what is computed with them is elsewhere
+DECIDE_NOTHING = ("__init__.py", "load.py")  # names, and where the weights are; not what is computed with them
 
 
 def _fingerprint(source: str) -> str:
@@ -32,8 +32,9 @@ def _fingerprint(source: str) -> str:
 
 def sources() -> dict[str, str]:
     """Fingerprints of all modules that decide what is decoded: the code that a result is of."""
-    paths = {path for package in DECIDING for path in (LIBRARY / package).rglob("*.py")} - {LOADER}
-    texts = {path.relative_to(LIBRARY).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+    files = sorted(path for package in DECIDING for path in (LIBRARY / package).rglob("*.py"))
+    paths = [path for path in files if path.name not in DECIDE_NOTHING]
+    texts = {path.relative_to(LIBRARY).as_posix(): path.read_text(encoding="utf-8") for path in paths}
     return {name: _fingerprint(text) for name, text in texts.items()}
 
 
