@@ -33,7 +33,7 @@ class LayerRuler:
             f'<div class="spd-ruler"><style>{css_text()}\n{asset("ruler.css")}</style>'
             f"<figure><figcaption>{escape(self.caption)}</figcaption>"
             f'<div class="spd-track" role="img" aria-label="{escape(label)}">'
-            f'<div class="spd-end spd-draft" style="flex:0 0 4em"><div class="spd-body"></div><b>embed</b></div>'
+            f'<div class="spd-end spd-draft" style="flex:0 0 4.3em"><div class="spd-body"></div><b>embed</b></div>'
             f"{stages}"
             f'<div class="spd-end spd-judged" style="flex-grow:{self.head_cost:.3f}"><div class="spd-body"></div>'
             f"<b>norm + head</b><small>{self.head_cost:.1f} layers</small></div>"
