@@ -117,10 +117,11 @@ INSPECT = """async () => {
   return wrong;
 }"""
 
-# Serious findings of axe in the article, which is our own markup; the frame around it is the theme's, and the lists of
-# citations and the widgets are made by others too.
+# Serious findings of axe in the article, which is our own markup. Made by others: the frame around it, widgets, lists
+# of citations, and the switches of hidden cells.
 ACCESSIBLE = """async () => {
-  const found = await axe.run({ include: ["article.bd-article"], exclude: [".jupyter-widgets", ".citation-list"] });
+  const exclude = [".jupyter-widgets", ".citation-list", "details.hide > summary"];
+  const found = await axe.run({ include: ["article.bd-article"], exclude });
   return found.violations.filter((v) => ["serious", "critical"].includes(v.impact))
     .map((v) => `${v.id}: ${v.help} (${v.nodes.length}x, first ${v.nodes[0].html.slice(0, 160)})`);
 }"""
