@@ -3,5 +3,7 @@
 from .custom import decoder
 from .engine import decode
 from .generate import GenerateOutput, generate
+from .sampling import Sampler
+from .stopping import StopRule
 
-__all__ = ["GenerateOutput", "decode", "decoder", "generate"]
+__all__ = ["GenerateOutput", "Sampler", "StopRule", "decode", "decoder", "generate"]

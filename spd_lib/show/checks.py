@@ -11,7 +11,7 @@ from spd_lib.core.plan import even
 from spd_lib.core.simulate import coin_flips, simulate
 from spd_lib.core.staircase import standing
 
-PAGE_COLUMNS = 80  # what a page shows of a printed line without scrolling
+PAGE_COLUMNS = 76  # what a page shows of a printed line without scrolling
 
 
 class _Wrong(Exception):

@@ -65,7 +65,7 @@ class BookFigure:
         }
 
 
-def _layout(height: int, **changes: Any) -> dict[str, Any]:
+def chart_layout(height: int, **changes: Any) -> dict[str, Any]:
     """What all charts share: no template, small margins, a legend above, no zooming by accident on a phone."""
     axis = {"fixedrange": True, "automargin": True}
     layout: dict[str, Any] = {
@@ -81,7 +81,7 @@ def _layout(height: int, **changes: Any) -> dict[str, Any]:
     return layout
 
 
-def _marker(name: str, hatch: str | None = None) -> dict[str, Any]:
+def chart_marker(name: str, hatch: str | None = None) -> dict[str, Any]:
     """A bar in a palette colour with its hatch, or with another one."""
     look = style(name)
     shape = HATCHES[hatch or look.hatch][1]
@@ -95,7 +95,7 @@ def _marker(name: str, hatch: str | None = None) -> dict[str, Any]:
 def _named(look: str, name: str) -> dict[str, Any]:
     """A named bar in the style ``look``; bars of one name hide together."""
     hover = f"{name}: %{{y:.3f}}<extra></extra>"
-    return {"marker": _marker(look), "name": name, "legendgroup": name, "hovertemplate": hover}
+    return {"marker": chart_marker(look), "name": name, "legendgroup": name, "hovertemplate": hover}
 
 
 def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
@@ -125,12 +125,12 @@ def plan_bar(plans: Sequence[Plan], head_cost: float) -> BookFigure:
         textposition="inside",
         insidetextanchor="start",
         insidetextfont={"color": "#ffffff"},
-        marker=_marker("judged", "diagonal"),
+        marker=chart_marker("judged", "diagonal"),
         name="norm + head, done by the last stage",
         hovertemplate=f"norm + head: {head_cost:g} layers' time<extra></extra>",
     )
     fig.update_layout(
-        _layout(
+        chart_layout(
             110 + 56 * len(plans),
             barmode="stack",
             xaxis={"title": {"text": "time, in layers (◂ the slowest stage)"}},
@@ -190,7 +190,7 @@ def speedup_curve(acceptances: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9), max_
             showlegend=False,
         )
     fig.update_layout(
-        _layout(
+        chart_layout(
             400,
             xaxis={"title": {"text": "stages n"}, "range": [0, max_stages + 1]},
             yaxis={"title": {"text": "speedup S(n)"}, "rangemode": "tozero"},
@@ -240,7 +240,7 @@ def distribution_bars(
         hovertemplate="residual: %{y:.3f}<extra></extra>",
     )  # fmt: skip
     fig.update_layout(
-        _layout(
+        chart_layout(
             420,
             barmode="overlay",
             xaxis={"title": {"text": "token (left bar P, right bar Q)"}, "tickvals": places, "ticktext": names},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .figures import BookFigure, NumberTable, _layout, _marker
+from .figures import BookFigure, NumberTable, chart_layout, chart_marker
 
 
 def share_bars(
@@ -25,11 +25,11 @@ def share_bars(
             x=list(pieces),
             y=[round(100 * value, 2) for value in values],
             name=name,
-            marker=_marker(look),
+            marker=chart_marker(look),
             hovertemplate=f"%{{x}}: %{{y:.1f}} % of the {name}<extra></extra>",
         )
     fig.update_layout(
-        _layout(
+        chart_layout(
             340,
             barmode="group",
             xaxis={},

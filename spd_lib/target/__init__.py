@@ -2,7 +2,22 @@
 
 from .flight import Flight, InFlight
 from .layers import Decoder, UnsupportedModelError
-from .load import Target, load
+from .load import Target, banner, encode_chat, load
 from .pipeline import Finished, Pipeline
+from .stage import Stage
+from .state import StageState
 
-__all__ = ["Decoder", "Finished", "Flight", "InFlight", "Pipeline", "Target", "UnsupportedModelError", "load"]
+__all__ = [
+    "Decoder",
+    "Finished",
+    "Flight",
+    "InFlight",
+    "Pipeline",
+    "Stage",
+    "StageState",
+    "Target",
+    "UnsupportedModelError",
+    "banner",
+    "encode_chat",
+    "load",
+]

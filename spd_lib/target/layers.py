@@ -34,7 +34,7 @@ def _refusal(model: nn.Module) -> str | None:
         return "it is an encoder-decoder; only decoder-only language models can be cut into stages"
     base = getattr(model, "model", None)
     if not hasattr(model, "lm_head") or not all(hasattr(base, part) for part in PARTS):
-        return "it is not a decoder-only language model with embedding, layers, norm and lm_head"
+        return f"it is not a decoder-only language model with lm_head and model.{', model.'.join(PARTS)}"
     text = config.get_text_config(decoder=True)
     if any(getattr(text, key, None) for key in EXPERT_KEYS):
         return "mixture-of-experts layers are not supported"
