@@ -32,6 +32,8 @@ _HOMES = {
     "generate": "decode",
 }
 
+_PACKAGES = ("core", "target", "draft", "decode", "baselines", "show")
+
 __all__ = [
     "GenerateOutput",
     "Oracle",
@@ -47,10 +49,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'spd_lib' has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

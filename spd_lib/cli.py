@@ -140,6 +140,8 @@ def _generate(arguments: argparse.Namespace) -> int:
     from .target import load
 
     target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
+    if arguments.trace is not None:
+        arguments.trace.touch()  # complains about a place that cannot be written before the work, not after it
     colour = _in_colour(sys.stdout)
     stream = TokenStream(target.tokenizer, None if arguments.json else sys.stdout, colour)
     output = generate(

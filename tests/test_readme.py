@@ -15,6 +15,7 @@ def test_the_python_blocks_run_and_agree(capsys):
     exec(blocks[0], names)
     assert capsys.readouterr().out.startswith("A pipe with four stages")
     assert isinstance(names["trace"], spd_lib.Trace)
+    assert str(spd_lib.show.pipe_grid(names["trace"]))  # what a comment there promises
     through_transformers = eval(blocks[1].strip(), names)
     assert through_transformers.tolist() == names["output"].sequences.tolist()
 

@@ -13,9 +13,11 @@ import argparse
 import contextlib
 import copy
 import fcntl
+import functools
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -71,6 +73,15 @@ def key(nb: NotebookNode) -> str:
     return digest(files_below(*DEPENDS), json.dumps(cells))
 
 
+@functools.cache
+def prepare_weights() -> None:
+    """Convert the default target's weights if nobody has done so yet, outside of any notebook.
+
+    The first load of all says where its cache is and shows progress: nothing for a page.
+    """
+    subprocess.run([sys.executable, "-c", "import spd_lib; spd_lib.load('smollm2', device='cpu')"], check=True)
+
+
 def executed(path: Path) -> Path:
     """The executed copy of a notebook; runs it on the CPU, without network, if there is none yet."""
     nb = read(path)
@@ -80,6 +91,7 @@ def executed(path: Path) -> Path:
     started = time.monotonic()
     for name, value in OFFLINE.items():
         os.environ.setdefault(name, value)
+    prepare_weights()
     for cell in nb.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

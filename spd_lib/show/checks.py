@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -226,6 +227,8 @@ def _accepted_and_residual(
     shares = _sequence(residual, f"{case}, rejected")
     if len(shares) != len(p):
         raise _Wrong(f"{case}, the residual has {len(shares)} entries for {len(p)} tokens.")
+    if not all(math.isfinite(share) for share in shares):
+        raise _Wrong(f"{case}, the residual is {shares}. Do you divide by zero?")
     if min(shares) < 0:
         raise _Wrong(f"{case}, the residual has a negative probability: {min(shares):.3g}.")
     if abs(sum(shares) - 1) > 1e-6:

@@ -182,11 +182,8 @@ def _convert(gguf: Path, folder: Path) -> None:
     model = type(unpacked)(type(unpacked.config).from_dict(settings))
     model.load_state_dict(unpacked.state_dict())
     model.generation_config = unpacked.generation_config
-    for role in (
-        "bos",
-        "eos",
-        "pad",
-    ):  # some releases of transformers do not take them from the file, or the wrong ones
+    # Some releases of transformers do not take these from the file, or the wrong ones.
+    for role in ("bos", "eos", "pad"):
         token = tokenizer.convert_ids_to_tokens(getattr(model.config, f"{role}_token_id"))
         setattr(tokenizer, f"{role}_token", token)
     tokenizer.model_max_length = model.config.max_position_embeddings

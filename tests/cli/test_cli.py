@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -48,7 +49,9 @@ def _session(*command_lines: list[str]) -> list[tuple[int, str, str]]:
 
 def _start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*COMMAND, *arguments], text=True, **(pipes | options))
+    # A parent that runs in the background of a shell ignores Ctrl-C, and would pass that on.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen([*COMMAND, *arguments], text=True, preexec_fn=heed, **(pipes | options))
 
 
 @pytest.fixture(scope="module")

@@ -113,6 +113,7 @@ RULES = [
     (lambda p, q, d, u: (False, p), "the output has the right law, but you accept 0.00 of the drafts"),
     (lambda p, q, d, u: (textbook(p, q, d, u)[0], [max(a - b, 0) for a, b in zip(p, q, strict=True)]), "not to 1"),
     (lambda p, q, d, u: (False, [a - b for a, b in zip(p, q, strict=True)]), "a negative probability: -0.3"),
+    (lambda p, q, d, u: (u < p[d] / q[d], [float("nan")] * len(p)), "the residual is [nan, nan, nan]"),
     (lambda p, q, d, u: (False, [1.0]), "the residual has 1 entries for 3 tokens"),
     (lambda p, q, d, u: (False, None), "returns None, which is not a list"),
     (lambda p, q, d, u: True, "which is not a list"),
