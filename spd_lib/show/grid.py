@@ -16,6 +16,8 @@ from .palette import css_text, style
 from .table import counts, cycle_formula, pipe_text, shown_cycles
 
 HINT = "Point at a token, or press Tab and move with the arrow keys, to read its life here."
+SIDEWAYS = "The grid scrolls sideways."
+FITS = 8  # cycles that a page shows without scrolling
 LEGEND = {
     "committed": "committed",
     "corrected": "correction",
@@ -69,11 +71,12 @@ class _Page:
 
     def render(self) -> str:
         formula = cycle_formula(self.trace)
+        hint = HINT if self.shown <= FITS else f"{HINT} {SIDEWAYS}"
         pieces = [
             f'<div class="spd-pipe" data-lm-suppress-shortcuts="true"><style>{css_text()}\n{asset("grid.css")}</style>',
             f"<figure><figcaption>{escape(self.caption)}</figcaption>",
             f'<div class="spd-scroll">{self.table()}</div></figure>',
-            f'<p class="spd-line" aria-live="polite" data-hint="{HINT}">{HINT}</p>',
+            f'<p class="spd-line" aria-live="polite" data-hint="{hint}">{hint}</p>',
             self.legend(),
             f'<p class="spd-counts">{escape(" ".join(filter(None, [self.rest, counts(self.trace)])))}.</p>',
             f'<p class="spd-formula">{escape(formula)}</p>' if formula else "",

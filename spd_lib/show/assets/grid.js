@@ -28,6 +28,18 @@ if (!window.spdPipeGrid) {
     line.textContent = uids.map((uid) => pipe.querySelector(`li[data-u="${uid}"]`).textContent).join(" ");
   };
 
+  // Brings the whole life of a token into view, as far as it fits beside the row names.
+  const reveal = (pipe) => {
+    const box = pipe.querySelector(".spd-scroll");
+    const names = box.querySelector("th").offsetWidth;
+    const life = [...box.querySelectorAll(".spd-life")];
+    if (!life.length) return;
+    const left = Math.min(...life.map((cell) => cell.offsetLeft)) - names;
+    const right = Math.max(...life.map((cell) => cell.offsetLeft + cell.offsetWidth)) - box.clientWidth;
+    if (box.scrollLeft < right && right <= left) box.scrollLeft = right;
+    if (box.scrollLeft > left && right <= left) box.scrollLeft = left;
+  };
+
   const target = (cell, event) => {
     const rows = [...cell.closest("tbody").rows];
     const row = rows.indexOf(cell.parentElement);
@@ -61,6 +73,7 @@ if (!window.spdPipeGrid) {
     cell.closest("tbody").querySelectorAll('[tabindex="0"]').forEach((other) => (other.tabIndex = -1));
     cell.tabIndex = 0;
     show(cell);
+    reveal(cell.closest(".spd-pipe"));
   });
   document.addEventListener("focusout", (event) => {
     const cell = cellOf(event.target);
@@ -68,6 +81,7 @@ if (!window.spdPipeGrid) {
   });
   document.addEventListener("keydown", (event) => {
     const cell = cellOf(event.target);
+    if (cell && event.key === "Escape") clear(cell.closest(".spd-pipe"));
     const next = cell && target(cell, event);
     if (!next) return;
     event.preventDefault();
