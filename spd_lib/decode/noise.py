@@ -50,9 +50,9 @@ def uniforms(words: Tensor) -> Tensor:
     return (words.double() + 0.5) * 2.0**-32
 
 
-def uniform(seed: int, row: int, position: int, purpose: int) -> float:
-    """One number in (0, 1)."""
-    return uniforms(noise_words(seed, row, position, 1, purpose, "cpu")).item()
+def uniform(seed: int, row: int, position: int, purpose: int, attempt: int = 0) -> float:
+    """One number in (0, 1); another one for each ``attempt`` at the same use."""
+    return uniforms(noise_words(seed, row, position, attempt + 1, purpose, "cpu")[-1]).item()
 
 
 def gumbel(seed: int, row: int, position: int, vocab_size: int, device: torch.device | str) -> Tensor:

@@ -6,6 +6,7 @@ the very text that the target would write alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -99,13 +100,17 @@ class Rejection:
 
     def __init__(self, seed: int, row: int) -> None:
         self._seed, self._row = seed, row
+        # A position is drafted anew after each flush, with dice of its own: a drafter that remembers what it proposed
+        # before must not be able to foresee the draw.
+        self._attempts: Counter[int] = Counter()
 
-    def _uniform(self, position: int, purpose: int) -> float:
-        return noise.uniform(self._seed, self._row, position, purpose)
+    def _uniform(self, position: int, purpose: int, attempt: int = 0) -> float:
+        return noise.uniform(self._seed, self._row, position, purpose, attempt)
 
     def draw(self, ids: Tensor, scores: Tensor, position: int) -> Draft:
         probabilities = scores.double().softmax(0)
-        index = _pick(probabilities, self._uniform(position, noise.DRAFT))
+        index = _pick(probabilities, self._uniform(position, noise.DRAFT, self._attempts[position]))
+        self._attempts[position] += 1
         return Draft(int(ids[index]), ids=ids, probabilities=probabilities)
 
     def choose(self, scores: Tensor, position: int) -> int:

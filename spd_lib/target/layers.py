@@ -41,6 +41,8 @@ def _refusal(model: nn.Module) -> str | None:
     unknown = set(getattr(text, "layer_types", None) or KNOWN_LAYER_TYPES) - set(KNOWN_LAYER_TYPES)
     if unknown:
         return f"layers of type {', '.join(sorted(unknown))} are not supported: their state cannot be rolled back yet"
+    if "longrope" in str(getattr(text, "rope_parameters", None)):
+        return "longrope is not supported: its frequencies change with the length of the text"
     if getattr(text, "use_bidirectional_attention", False):
         return "its attention looks ahead"
     attention = getattr(config, "_attn_implementation", None)

@@ -70,7 +70,14 @@ def prove(decoder: Decoder) -> None:
     if decoder.dtype in (torch.bfloat16, torch.float16):
         full = model(input_ids=tensor, use_cache=False).logits[0, PREFILL_TOKENS - 1 :].float()
         allowed = max(2 * _distance(own, full), torch.finfo(decoder.dtype).eps)
-    found = _distance(_staged(decoder, ids), own)
+    try:
+        staged = _staged(decoder, ids)
+    except Exception as error:  # layers that want something else may fail in any way
+        raise UnsupportedModelError(
+            f"model type {model_type(model)!r} is refused: its layers do not run in stages "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'})"
+        ) from error
+    found = _distance(staged, own)
     if found > allowed:
         raise UnsupportedModelError(
             f"model type {model_type(model)!r} is refused: run in stages, its logits differ from its own forward by "

@@ -150,6 +150,8 @@ def test_one_greedy_gate():
     cold = {"do_sample": True, "temperature": 1e-6}
     for extra in ({}, {"top_k": 5}, {"top_p": 0.5}):
         assert through(**cold, **extra)[0, len(PROMPT) :].tolist() == TEXT
+    output = through(**cold, return_dict_in_generate=True)
+    assert output.traces[0].notes["coupling"] == "greedy"
 
 
 # --- sampling

@@ -99,6 +99,23 @@ def texts(rule: type[Rule], num_stages: int, seeds: range = SEEDS) -> Tensor:
     return counted(written, 4, 3)
 
 
+class Remembers:
+    """Avoids at each position what it has seen there before a flush. It should not, and still must not bend the law."""
+
+    def begin(self, pipeline: object, prompt_ids: list[int]) -> None:
+        self.seen: dict[int, int] = {}
+
+    def propose(self, flight) -> Proposal:
+        self.seen |= {token.position: token.token_id for token in flight.tokens}
+        logits = torch.zeros(4)
+        if flight.next_position in self.seen:
+            logits[self.seen[flight.next_position]] = -3.0
+        return Proposal(torch.arange(4), logits)
+
+    def rollback(self, to: int) -> None:
+        """It does not listen."""
+
+
 def full_proposal() -> Tensor:
     """Q over all eight tokens."""
     return torch.zeros(len(P)).scatter(0, DRAFT_IDS, Q)
@@ -182,6 +199,15 @@ def test_a_large_vocabulary_keeps_its_small_residual():
         ruling = Rejection(seed, 0).judge(target, Draft(200_000, ids=ids, probabilities=q), POSITION)
         assert ruling == Ruling(False, 17)
     assert Rejection(judged[0], 0).judge(target, Draft(17, ids=ids, probabilities=q), POSITION).accepted
+
+
+def test_a_drafter_that_remembers_flushed_tokens_bends_nothing(table):
+    """A position that is drafted again after a flush has dice of its own."""
+    chain, written = Chain(M.log(), 4), []
+    for seed in SEEDS[:6_000]:
+        sampler = Sampler(Rejection(seed, 0), vocab_size=4, device=CPU)
+        written.append(decode(chain, Remembers(), sampler, StopRule(1, 6), [0]).token_ids[:3])
+    assert excess(counted(written, 4, 3), TEXT_LAW) < 1
 
 
 @pytest.mark.parametrize("rule", [Gumbel, Rejection])

@@ -215,6 +215,11 @@ def test_a_single_candidate_is_greedy_too(options):
     assert sample(prompt, seed=3, **options) == [list(reference_of("qwen3", tuple(prompt), 6))]
 
 
+def test_the_chain_is_in_transformers_order():
+    names = [type(warper).__name__ for warper in warpers(0.7, 5, 0.9)]
+    assert names == ["TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"]
+
+
 @pytest.mark.parametrize("top_k", [0, None, VOCAB, 10 * VOCAB])
 def test_no_limit_is_no_limit(top_k):
     assert sample(prompt_of(5), seed=3, top_k=top_k, top_p=1.0) == sample(prompt_of(5), seed=3)

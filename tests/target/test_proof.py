@@ -140,6 +140,63 @@ def test_a_model_that_computes_something_else_is_refused_at_every_door(door: str
     DOORS[door](scaling(1.0), ids)
 
 
+class AnotherAfterPrefill(ScalesItsStates):
+    """Computes something else only when it has a cache to go on from."""
+
+    def forward(self, *args, **kwargs):
+        self.scale = 1.001 if kwargs["input_ids"].shape[1] == 1 else 1.0
+        return super().forward(*args, **kwargs)
+
+
+def test_single_steps_are_proved_too() -> None:
+    config = transformers.LlamaConfig(**SMALL, intermediate_size=48, num_hidden_layers=2, eos_token_id=None)
+    with pytest.raises(UnsupportedModelError, match="its logits differ"):
+        spd_lib.Pipeline(AnotherAfterPrefill(config, 1.0).eval(), 2)
+
+
+class WantsMore(nn.Module):
+    """A layer that cannot be called as others are."""
+
+    def forward(self, hidden_states, attention_mask=None, cache=None, **kwargs):
+        if not hasattr(cache, "get_seq_length"):
+            raise KeyError("where is my cache?")
+        return hidden_states
+
+
+def test_layers_that_fail_in_stages_are_refused_in_one_line() -> None:
+    model = fresh("llama")
+    model.model.layers[1] = WantsMore()
+    with pytest.raises(UnsupportedModelError, match="'llama' is refused: its layers do not run in stages") as refusal:
+        spd_lib.Pipeline(model, 2)
+    assert "\n" not in str(refusal.value)
+
+
+def test_longrope_is_refused() -> None:
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "rope_theta": 10000.0}
+    rope |= {"original_max_position_embeddings": 16}
+    config = transformers.Phi3Config(
+        **SMALL,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        pad_token_id=0,
+        max_position_embeddings=64,
+        rope_parameters=rope,
+    )
+    with pytest.raises(UnsupportedModelError, match="'phi3' is refused: longrope is not supported"):
+        spd_lib.Pipeline(transformers.Phi3ForCausalLM(config).eval(), 2)
+
+
+def test_soft_capped_logits() -> None:
+    """Gemma's cap on the logits is part of its head."""
+    config = fresh("gemma3").config
+    config.final_logit_softcapping = 0.5
+    model = transformers.Gemma3ForCausalLM(config).eval()
+    ids = torch.tensor([[5, 9, 3]])
+    own = model(input_ids=ids).logits[0, -1]
+    torch.testing.assert_close(spd_lib.Pipeline(model, 2).prefill(ids[0].tolist()), own, rtol=1e-4, atol=1e-5)
+    assert own.abs().max() <= 0.5
+
+
 def test_not_a_number_is_refused() -> None:
     """A model with NaN in its weights has nothing to be equal to."""
     model = fresh("llama")
