@@ -50,7 +50,7 @@ def equivalent_acceptance_length(trace: Trace) -> float:
     """L'_acc = n · N / K (paper, "equivalent acceptance length"): tokens per full pass through the model.
 
     For long texts it is the theoretical speedup over plain decoding when all stages take equally long and nothing else
-    takes time. On short ones it lies a little above, since N counts the first token, which costs no cycle.
+    takes time. Short ones differ a little: N counts the first token, which costs no cycle.
     """
     return trace.num_stages * tokens_per_cycle(trace)
 
