@@ -195,13 +195,12 @@ class TraceBuilder:
         self.prompt_length = prompt_length
         self.notes = notes
         self._tokens: list[TracedToken] = []
-        self._cycles: list[Cycle] = []
-        self._in_closed_cycles = 0  # tokens
+        self._closed: list[tuple[Cycle, int]] = []  # each cycle with the number of tokens noted by its end
 
     @property
     def cycle_index(self) -> int:
         """Index of the cycle that is going on."""
-        return len(self._cycles)
+        return len(self._closed)
 
     def token(self, position: int, origin: str, token_id: int | None = None, guess: bool = False) -> int:
         """Notes a new token and returns its uid."""
@@ -219,12 +218,12 @@ class TraceBuilder:
     ) -> None:
         """Closes the cycle that is going on."""
         standing = tuple(tuple(stage) for stage in stages)
-        self._cycles.append(Cycle(standing, draft, tuple(verdicts), tuple(flushed), tuple(spans)))
-        self._in_closed_cycles = len(self._tokens)
+        cycle = Cycle(standing, draft, tuple(verdicts), tuple(flushed), tuple(spans))
+        self._closed.append((cycle, len(self._tokens)))  # one step: Ctrl-C can come between any two
 
     def finish(self, stop_reason: str) -> Trace:
         """The finished Trace, without the draft or correction of a cycle that was broken off."""
-        newest = self._tokens[self._in_closed_cycles :]
-        lasting = [token for token in newest if token.origin in ("prefill", "step")]
-        tokens = (*self._tokens[: self._in_closed_cycles], *lasting)
-        return Trace(self.num_stages, self.prompt_length, tokens, tuple(self._cycles), stop_reason, self.notes)
+        noted = self._closed[-1][1] if self._closed else 0
+        lasting = [token for token in self._tokens[noted:] if token.origin in ("prefill", "step")]
+        tokens, cycles = (*self._tokens[:noted], *lasting), tuple(cycle for cycle, _ in self._closed)
+        return Trace(self.num_stages, self.prompt_length, tokens, cycles, stop_reason, self.notes)

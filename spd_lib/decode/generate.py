@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,7 +113,7 @@ def generate(
     """
     for name, value in refused.items():
         raise ValueError(f"{name}={value!r} is not supported: {REFUSED.get(name, 'generate() does not know it')}")
-    chain = warpers(temperature, top_k, top_p)
+    chain = warpers(temperature, None if top_k is None else whole("top_k", top_k), top_p)
     if coupling not in COUPLINGS:
         raise ValueError(f"unknown coupling {coupling!r}; the known ones are {', '.join(COUPLINGS)}")
     sampled = temperature >= GREEDY_BELOW
@@ -127,12 +128,12 @@ def generate(
     request = Request(
         model=model,
         drafter=drafter,
-        num_stages=num_stages,
+        num_stages=whole("num_stages", num_stages),
         plan=plan,
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=whole("max_new_tokens", max_new_tokens),
         coupling=coupling if sampled else None,
-        seed=seed,
-        first_row=first_row,
+        seed=None if seed is None else whole("seed", seed),
+        first_row=whole("first_row", first_row),
         eos_token_ids=eos_token_ids,
         pad_token_id=padding(pad_token_id, eos_token_ids),
         processors=[*logits_processor, *chain],
@@ -155,7 +156,7 @@ def run(request: Request, input_ids: Tensor, attention_mask: Tensor | None) -> T
     if len(prompts) > 1 and (request.streamer is not None or request.on_commit is not None):
         raise ValueError(f"a streamer (or on_commit) takes one row, the batch has {len(prompts)}")
     drafter = make_drafter(request.drafter)
-    seed = fresh_seed() if request.seed is None and request.coupling is not None else int(request.seed or 0)
+    seed = fresh_seed() if request.seed is None and request.coupling is not None else request.seed or 0
     traces: list[Trace] = []
     for row, prompt in enumerate(prompts):
         device = pipeline.decoder.device
@@ -261,7 +262,18 @@ def as_ids(given: int | Sequence[int] | None) -> tuple[int, ...]:
     """No id, one, or several, as a tuple."""
     if given is None:
         return ()
-    return (given,) if isinstance(given, int) else tuple(int(token_id) for token_id in given)
+    try:
+        return (operator.index(given),)  # type: ignore[arg-type]
+    except TypeError:
+        return tuple(operator.index(token_id) for token_id in given)  # type: ignore[union-attr]
+
+
+def whole(name: str, value: Any) -> int:
+    """``value`` as a plain int, whoever's integer it is. Raises ``ValueError`` naming what is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
 
 
 def padding(pad_token_id: int | None, eos_token_ids: tuple[int, ...]) -> int:

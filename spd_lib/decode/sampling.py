@@ -99,7 +99,7 @@ class Sampler:
         """Its ids and float32 logits on the target's device, after a look at them."""
         if not isinstance(proposal, Proposal):
             raise TypeError(f"a drafter must propose a Proposal, got {type(proposal).__name__}")
-        logits = torch.zeros(len(proposal.ids)) if proposal.logits is None else proposal.logits.detach()
+        logits = torch.zeros(len(proposal.ids), device="cpu") if proposal.logits is None else proposal.logits.detach()
         for tensor in (proposal.ids, logits):
             if tensor.is_meta:
                 raise ValueError("the drafter's tensors are on the device 'meta', where they have no values")
@@ -124,6 +124,8 @@ class Sampler:
         return self.rule.judge(self._processed(logits, prefix), draft, len(prefix))
 
     def _processed(self, logits: Tensor, prefix: list[int]) -> Tensor:
+        if not bool(logits.max().isfinite()):
+            raise ValueError(f"the target's logits are not finite after {len(prefix)} tokens")
         if not self.processors:
             return logits
         return self.processors(torch.tensor([prefix], device=self.device), logits[None])[0]

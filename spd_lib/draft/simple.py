@@ -13,7 +13,7 @@ from .proposal import Proposal
 
 
 def _point(token_id: int, guess: bool = False) -> Proposal:
-    return Proposal(torch.tensor([token_id]), guess=guess)
+    return Proposal(torch.tensor([token_id], device="cpu"), guess=guess)
 
 
 class Oracle:
@@ -75,11 +75,11 @@ class Random:
         self.seed = seed
 
     def begin(self, pipeline: Pipeline, prompt_ids: list[int]) -> None:
-        self._ids = torch.arange(pipeline.decoder.vocab_size)
+        self._ids = torch.arange(pipeline.decoder.vocab_size, device="cpu")
 
     def propose(self, flight: Flight) -> Proposal:
-        source = torch.Generator().manual_seed(self.seed * 1_000_003 + flight.next_position)
-        return Proposal(self._ids, torch.randn(len(self._ids), generator=source))
+        source = torch.Generator("cpu").manual_seed((self.seed * 1_000_003 + flight.next_position) % 2**63)
+        return Proposal(self._ids, torch.randn(len(self._ids), generator=source, device="cpu"))
 
     def rollback(self, to: int) -> None:
         """It remembers nothing."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -72,8 +73,11 @@ def load(
     kind = _dtype(dtype, place)
     if name == SMOLLM2:
         folder = str(_smollm2_folder())
-        with _no_progress_bar():  # it takes less than a second
-            target = _from_pretrained(folder, name, place, kind, local_files_only=True)
+        try:
+            with _no_progress_bar():  # it takes less than a second
+                target = _from_pretrained(folder, name, place, kind, local_files_only=True)
+        except (TargetError, SafetensorError) as error:
+            raise TargetError(f"the converted weights cannot be read: delete {folder} and load again") from error
         # Where the cache is on this machine is no name.
         target.model.name_or_path = target.tokenizer.name_or_path = name
         return target
@@ -167,7 +171,7 @@ def _smollm2_folder() -> Path:
                 temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=folder.parent))
                 _convert(gguf, temporary)
                 temporary.rename(folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise TargetError(f"cannot convert into {folder} (SPD_CACHE names another place): {error}") from error
     return folder
 

@@ -34,7 +34,8 @@ class Pipeline:
 
     def __init__(self, model: nn.Module, num_stages: int = 4, plan: str | Plan | Sequence[int] = "even") -> None:
         self.decoder = Decoder(model)
-        self.plan = make_plan(plan, self.decoder.num_layers, num_stages, self.decoder.head_cost)
+        head_cost = self.decoder.head_cost if plan == "balanced" else 0.0
+        self.plan = make_plan(plan, self.decoder.num_layers, num_stages, head_cost)
         prove(self.decoder)
         self.stages = [Stage(self.decoder, self.plan.layers(stage)) for stage in range(num_stages)]
 

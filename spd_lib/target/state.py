@@ -19,8 +19,7 @@ class AttentionMemory:
 
     def __init__(self, window: int | None) -> None:
         self.window = window
-        self._keys: Tensor | None = None  # [1, kv_heads, capacity, head_dim]
-        self._values: Tensor | None = None
+        self._room: tuple[Tensor, Tensor] | None = None  # keys, values, each [1, kv_heads, capacity, head_dim]
 
     def write(self, start: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Writes q tokens at ``start`` and returns what they may attend to.
@@ -29,13 +28,15 @@ class AttentionMemory:
         several tokens get everything and need a mask.
         """
         end = start + keys.shape[2]
-        if self._keys is None or self._values is None or end > self._keys.shape[2]:
-            self._keys = _grown(self._keys, keys, end)
-            self._values = _grown(self._values, values, end)
-        self._keys[:, :, start:end] = keys
-        self._values[:, :, start:end] = values
+        if self._room is None or end > self._room[0].shape[2]:
+            old_keys, old_values = self._room or (None, None)
+            # Both or neither: Ctrl-C may come in between.
+            self._room = _grown(old_keys, keys, end), _grown(old_values, values, end)
+        all_keys, all_values = self._room
+        all_keys[:, :, start:end] = keys
+        all_values[:, :, start:end] = values
         first = max(0, end - self.window) if self.window is not None and keys.shape[2] == 1 else 0
-        return self._keys[:, :, first:end], self._values[:, :, first:end]
+        return all_keys[:, :, first:end], all_values[:, :, first:end]
 
 
 def _grown(old: Tensor | None, like: Tensor, needed: int) -> Tensor:

