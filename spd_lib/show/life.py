@@ -63,6 +63,11 @@ class Lives:
         """uid of a correction → uid of the rejected draft."""
         return {v.committed: v.judged for _, v in self.trace.verdict_of.values() if not v.accepted}
 
+    @cached_property
+    def origins(self) -> set[str]:
+        """Where the tokens of the run came from."""
+        return {token.origin for token in self.trace.tokens}
+
     def written_in(self, uid: int) -> int:
         """The cycle at whose end a committed token became part of the text; 0 is the prefill."""
         draft = self.corrections.get(uid, uid)
@@ -135,7 +140,7 @@ class Lives:
 
         Follows the empty slot back to the moment in which it should have got its token.
         """
-        if any(token.origin == "step" for token in self.trace.tokens):
+        if "step" in self.origins:
             return f"Stage {stage} is idle in cycle {cycle}: plain decoding has one token at a time."
         born = cycle - stage - 1  # the cycle whose draft would stand here now
         if born < 1:
@@ -147,6 +152,6 @@ class Lives:
 
     def draft_reason(self, cycle: int) -> str:
         """Why nothing was drafted in ``cycle``."""
-        if any(token.origin == "draft" for token in self.trace.tokens):
+        if "draft" in self.origins:
             return f"Nothing is drafted in cycle {cycle}: the text was long enough."
         return f"Nothing is drafted in cycle {cycle}: this run has no drafter."
