@@ -59,6 +59,12 @@ class Request:
     on_commit: OnCommit | None
     return_dict: bool
 
+    def __post_init__(self) -> None:
+        for name in ("num_stages", "max_new_tokens", "first_row", "seed"):
+            value = getattr(self, name)
+            if name != "seed" or value is not None:
+                object.__setattr__(self, name, whole(name, value))  # both doors lead here
+
     def sampler(self, row: int, seed: int, pipeline: Pipeline) -> Sampler:
         """The sampler of row ``row`` of this call."""
         vocab_size, device = pipeline.decoder.vocab_size, pipeline.decoder.device
@@ -128,12 +134,12 @@ def generate(
     request = Request(
         model=model,
         drafter=drafter,
-        num_stages=whole("num_stages", num_stages),
+        num_stages=num_stages,
         plan=plan,
-        max_new_tokens=whole("max_new_tokens", max_new_tokens),
+        max_new_tokens=max_new_tokens,
         coupling=coupling if sampled else None,
-        seed=None if seed is None else whole("seed", seed),
-        first_row=whole("first_row", first_row),
+        seed=seed,
+        first_row=first_row,
         eos_token_ids=eos_token_ids,
         pad_token_id=padding(pad_token_id, eos_token_ids),
         processors=[*logits_processor, *chain],

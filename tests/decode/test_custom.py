@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -15,6 +16,7 @@ from transformers import (
 )
 
 import spd_lib
+from spd_lib.core import Trace
 from spd_lib.decode import GenerateOutput
 from spd_lib.draft import Oracle
 from spd_lib.target import load
@@ -144,6 +146,15 @@ def test_processors_on_padded_rows_do_what_they_do_on_each_row_alone(settings):
     for row, prompt in enumerate(ROWS):
         single = plain({"input_ids": torch.tensor([prompt])}, **settings)
         assert together[row, 7:].equal(single[0, len(prompt) :])
+
+
+def test_numpy_numbers_are_whole_and_others_are_named():
+    options = {"seed": np.int64(3), "first_row": np.int64(1), "num_stages": np.int64(3)}
+    output = through(options=options, do_sample=True, return_dict_in_generate=True)
+    assert Trace.from_json(output.traces[0].to_json()).notes["seed"] == 3
+    for name, value in {"num_stages": "3", "seed": 1.5, "first_row": None}.items():
+        with pytest.raises(ValueError, match=f"{name} must be a whole number, got {value!r}"):
+            through(options={name: value}, do_sample=True)
 
 
 def test_one_greedy_gate():
