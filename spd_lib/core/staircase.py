@@ -7,6 +7,9 @@ stages and stands in front of stage d.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 from .plan import Plan
 
 
@@ -37,9 +40,23 @@ def depth_of(query: int, key: int, fill: int, num_stages: int) -> int:
     return distance if distance < min(fill, num_stages) else num_stages
 
 
-def layers_seen(plan: Plan, query: int, key: int, fill: int) -> int:
-    """How many layers of the token at ``key`` have run when the successor of ``query`` is drafted."""
-    return plan.layers_passed(depth_of(query, key, fill, plan.num_stages))
+def anchors_passed(anchors: Sequence[int], layers: int) -> int:
+    """Index of the deepest anchor that a token has reached after ``layers`` layers: its *kind* as a row of features.
+
+    Anchor k is the output of the first k layers; anchor 0, the embedding, comes first and is always there.
+    """
+    return bisect_right(anchors, layers) - 1
+
+
+def row_kinds(plan: Plan, anchors: Sequence[int], fill: int) -> tuple[int, ...]:
+    """The kinds of the rows in flight as the drafter sees them, newest first; every older row is complete.
+
+    The entry at d is the kind of the token d places behind the newest one, for d < min(fill, n). This one function is
+    the training mask and what a run offers (paper, section "Multi-depth feature aggregation"; method, §5.2).
+    """
+    in_flight = min(fill, plan.num_stages)
+    depths = (depth_of(distance, 0, fill, plan.num_stages) for distance in range(in_flight))
+    return tuple(anchors_passed(anchors, plan.layers_passed(depth)) for depth in depths)
 
 
 def undone_steps(stage: int, num_stages: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.trace import Stopwatch, Trace, TraceBuilder, Verdict
-from ..draft.proposal import Drafter
+from ..draft.proposal import Drafter, wanted_anchors
 from ..target.flight import Flight, InFlight
 from ..target.pipeline import Pipeline
 from .sampling import Sampler
@@ -41,7 +41,7 @@ def decode(
 
     reason: str | None
     try:
-        first = sampler.choose(pipeline.prefill(prompt_ids), prompt_ids)
+        first = sampler.choose(pipeline.prefill(prompt_ids, wanted_anchors(drafter)), prompt_ids)
         drafter.begin(pipeline, prompt_ids)
         flight.admit(new(first, len(prompt_ids), "prefill"))
         reason = commit(flight.tokens[0], "prefill")

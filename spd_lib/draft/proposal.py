@@ -35,7 +35,8 @@ class Proposal:
 class Drafter(Protocol):
     """Predicts the token after the newest one in flight, from what is known before the stages step.
 
-    A drafter never abstains, and it must not learn from tokens that were thrown away.
+    A drafter never abstains, and it must not learn from tokens that were thrown away. One that reads the target's
+    hidden states also has ``anchors``, the layer counts at which it wants them.
     """
 
     def begin(self, pipeline: Pipeline, prompt_ids: list[int]) -> None:
@@ -46,3 +47,8 @@ class Drafter(Protocol):
 
     def rollback(self, to: int) -> None:
         """The tokens from position ``to`` on were thrown away."""
+
+
+def wanted_anchors(drafter: Drafter) -> tuple[int, ...]:
+    """The layer counts at which the drafter wants the target's hidden states; most want none."""
+    return tuple(getattr(drafter, "anchors", ()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+
+from .layers import Features
 
 
 @dataclass
@@ -14,6 +16,7 @@ class InFlight:
 
     ``depth``: stages passed, 0 … n. ``hidden``: [1, 1, hidden_size], the output of the last stage passed, ``None`` at
     depth 0. ``uid``: its name in the Trace. ``drawn``: what the sampler wants back when the token is judged.
+    ``features``: its hidden states at the anchors that the drafter wants, as far as its stages have passed them.
     """
 
     token_id: int
@@ -22,6 +25,7 @@ class InFlight:
     drawn: Any = None
     depth: int = 0
     hidden: Tensor | None = None
+    features: Features = field(default_factory=dict)
 
 
 class Flight:

@@ -7,6 +7,7 @@ time, with a memory of ours in place of its cache.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -19,6 +20,11 @@ KNOWN_LAYER_TYPES = ("full_attention", "sliding_attention")
 KNOWN_ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3")
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 PARTS = ("embed_tokens", "layers", "norm", "rotary_emb")
+
+
+# What tokens know of themselves: for each anchor k, the output of the first k layers, [1, q, hidden_size], before any
+# final norm. The keys say which anchors are wanted; an anchor that is not passed yet is None.
+Features = dict[int, Tensor | None]
 
 
 class UnsupportedModelError(ValueError):
@@ -121,14 +127,33 @@ class Decoder:
         """Ids of q tokens → hidden states [1, q, hidden_size], what depth 0 knows of a token."""
         return self.base.embed_tokens(torch.tensor([token_ids], device=self.device))
 
-    def run_layers(self, layers: range, hidden: Tensor, state: StageState) -> Tensor:
+    def run_layers(
+        self, layers: range, hidden: Tensor, state: StageState, features: Features | None = None
+    ) -> Tensor:
         """Runs ``layers`` over q tokens that follow the ``state.length`` remembered ones.
 
         hidden: [1, q, hidden_size] → [1, q, hidden_size], the last layer's output before any final norm. The keys and
-        values of the q tokens are written to ``state``; the caller moves its length.
+        values of the q tokens are written to ``state``; the caller moves its length. ``features`` is filled on the way.
         """
         start, count = state.length, hidden.shape[1]
         positions = torch.arange(start, start + count, device=hidden.device)[None]  # [1, q]
+        masks = {index: self._mask(count, start, self.window(index), hidden) for index in layers}
+        return self.drive(layers, hidden, positions, masks, state, features)
+
+    def drive(
+        self,
+        layers: range,
+        hidden: Tensor,
+        positions: Tensor,
+        masks: Mapping[int, Tensor | None],
+        memory: Any,
+        features: Features | None = None,
+    ) -> Tensor:
+        """Calls the model's own ``layers``, one after the other: [B, q, hidden_size] → [B, q, hidden_size].
+
+        positions: [B or 1, q]; ``masks[layer]``: additive [B or 1, 1, q, keys], or ``None``; ``memory`` stands in for
+        transformers' cache.
+        """
         rotary: dict[str, tuple[Tensor, Tensor]] = {}
         for index in layers:
             kind = self._layer_types[index]
@@ -137,11 +162,13 @@ class Decoder:
                 rotary[kind] = self.base.rotary_emb(hidden, positions, *extra)
             hidden = self.base.layers[index](
                 hidden,
-                attention_mask=self._mask(count, start, self.window(index), hidden),
+                attention_mask=masks[index],
                 position_ids=positions,
                 position_embeddings=rotary[kind],
-                **{self._memory_keyword: state},
+                **{self._memory_keyword: memory},
             )
+            if features is not None and index + 1 in features:
+                features[index + 1] = hidden
         return hidden
 
     def head(self, hidden: Tensor) -> Tensor:

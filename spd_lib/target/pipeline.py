@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.plan import Plan, make_plan
 from ..core.trace import Stopwatch
 from .flight import Flight, InFlight
-from .layers import Decoder
+from .layers import Decoder, Features
 from .proof import prove
 from .stage import Stage
 
@@ -38,6 +38,8 @@ class Pipeline:
         self.plan = make_plan(plan, self.decoder.num_layers, num_stages, head_cost)
         prove(self.decoder)
         self.stages = [Stage(self.decoder, self.plan.layers(stage)) for stage in range(num_stages)]
+        self.anchors: tuple[int, ...] = ()
+        self.prompt_features: Features = {}
 
     @property
     def num_stages(self) -> int:
@@ -45,20 +47,26 @@ class Pipeline:
         return len(self.stages)
 
     @torch.no_grad()
-    def prefill(self, prompt_ids: list[int]) -> Tensor:
-        """Forgets the last text and runs a whole prompt through all stages → float32 logits [vocab_size]."""
+    def prefill(self, prompt_ids: list[int], anchors: Collection[int] = ()) -> Tensor:
+        """Forgets the last text and runs a whole prompt through all stages → float32 logits [vocab_size].
+
+        ``anchors``: layer counts (1 … L) at which this text's hidden states are kept for the drafter, those of the
+        prompt in ``prompt_features``, those of later tokens with the tokens.
+        """
         self.rollback(0)
-        return self._through_all_stages(prompt_ids)
+        self.anchors = tuple(anchors)
+        self.prompt_features = dict.fromkeys(self.anchors)
+        return self._through_all_stages(prompt_ids, self.prompt_features)
 
     @torch.no_grad()
     def step(self, token_id: int) -> Tensor:
         """One token through all stages, one after the other: plain decoding → float32 logits [vocab_size]."""
         return self._through_all_stages([token_id])
 
-    def _through_all_stages(self, token_ids: list[int]) -> Tensor:
+    def _through_all_stages(self, token_ids: list[int], features: Features | None = None) -> Tensor:
         hidden = self.decoder.embed(token_ids)
         for stage in self.stages:
-            hidden = stage.step(hidden)
+            hidden = stage.step(hidden, features)
         return self.decoder.head(hidden[:, -1:])[0]
 
     @torch.no_grad()
@@ -66,8 +74,9 @@ class Pipeline:
         """Moves every token in flight one stage on; the one that leaves the last stage comes back with its logits."""
         for token in flight.tokens:
             with watch.lane(f"stage {token.depth}"):
-                known = self.decoder.embed([token.token_id]) if token.hidden is None else token.hidden
-                token.hidden = self.stages[token.depth].step(known)
+                if token.hidden is None:
+                    token.hidden, token.features = self.decoder.embed([token.token_id]), dict.fromkeys(self.anchors)
+                token.hidden = self.stages[token.depth].step(token.hidden, token.features)
             token.depth += 1
         if flight.tokens[0].depth < self.num_stages:
             return None

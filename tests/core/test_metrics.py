@@ -83,7 +83,11 @@ def test_staircase() -> None:
     assert filling == [0, 1, 4, 4, 4]
     full = [staircase.depth_of(query=7, key=key, fill=4, num_stages=4) for key in (7, 6, 5, 4, 3, 0)]
     assert full == [0, 1, 2, 3, 4, 4]
-    assert [staircase.layers_seen(even(10, 4), 7, key, fill=4) for key in (7, 6, 5, 4, 3)] == [0, 3, 6, 8, 10]
+    anchors = (0, 3, 5, 8, 10)
+    assert [staircase.anchors_passed(anchors, layers) for layers in range(11)] == [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4]
+    assert staircase.row_kinds(even(10, 4), anchors, fill=4) == (0, 1, 2, 3)  # 0, 3, 6 and 8 layers
+    assert staircase.row_kinds(even(10, 4), anchors, fill=2) == (0, 1)
+    assert staircase.row_kinds(even(10, 2), anchors, fill=9) == (0, 2)
     with pytest.raises(ValueError, match="future"):
         staircase.depth_of(query=7, key=8, fill=2, num_stages=4)
 
