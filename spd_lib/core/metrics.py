@@ -6,6 +6,8 @@ The authors' code calls N/K "acceptance rate"; here the acceptance rate is accep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .trace import Trace
 
 
@@ -71,3 +73,23 @@ def expected_speedup(acceptance: float, num_stages: int) -> float:
     A share p of the tokens is n times faster, the rest pay for a whole pass. Floor 1, ceiling 1/(1 − p).
     """
     return 1 / ((1 - acceptance) + acceptance / num_stages)
+
+
+def acceptance_by_fill(agreement: Sequence[float]) -> float:
+    """The acceptance rate of a long run whose drafts are right with probability ``agreement[k − 1]`` at fill k (1 … n).
+
+    The k-th draft after a flush is judged only if the k − 1 before it were right, and sees min(k, n) tokens in flight.
+    So fill k < n is judged with weight Π_{j<k} p_j and a full pipe, which lasts until it errs, with Π_{j<n} p_j / (1 − p_n).
+    """
+    if not agreement or not all(0 <= p <= 1 for p in agreement):
+        raise ValueError(f"agreement must be probabilities by fill 1 … n, got {list(agreement)}")
+    *filling, full = agreement
+    judged = accepted = 0.0
+    reached = 1.0
+    for p in filling:
+        judged += reached
+        accepted += reached * p
+        reached *= p
+    if full == 1:
+        return 1.0 if reached else accepted / judged
+    return (accepted + reached * full / (1 - full)) / (judged + reached / (1 - full))

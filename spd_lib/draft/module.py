@@ -155,18 +155,31 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
         window: int | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
-        """Draft logits for the successor of every selected position.
+        """Draft logits for the successor of every selected position  # [selected, draft_vocab_size]
+
+        The arguments are those of :meth:`read`.
+        """
+        return self.head(self.read(states, kinds, window=window, select=select))
+
+    def read(
+        self,
+        states: Tensor,
+        kinds: Sequence[int],
+        *,
+        window: int | None = None,
+        select: Tensor | None = None,
+    ) -> Tensor:
+        """What every selected position has read, ready for the head  # [selected, hidden_size]
 
         ``states``: [anchors, B, S, hidden_size], a teacher-forced pass of the target seen at the anchors. ``kinds``:
         the rows in flight, newest first (:func:`spd_lib.core.staircase.row_kinds`); older rows are complete.
-        ``select``: bool [B, S], positions that ask; all by default → [selected, draft_vocab_size].
+        ``select``: bool [B, S], positions that ask; all by default.
         """
-        sums = torch.stack([self.contribution(i, state) for i, state in enumerate(states)]).cumsum(dim=0)
         count = states.shape[2]
         if select is None:
             select = torch.ones(states.shape[1:3], dtype=torch.bool, device=states.device)
         used = sorted({*kinds, 0, self.config.complete})
-        rows = {kind: self.rows(sums[kind], kind) for kind in used}
+        rows = self._rows_of(states, used)
         rotary = self.rotary(torch.arange(count, device=states.device))
         hidden = rows[0]
         visible = self._visible(count, len(kinds), window or self.config.window, states.device)
@@ -176,7 +189,17 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
             mixed = _staircase_attention(layer.ask(hidden, rotary), memory, kinds, self.config.complete, visible)
             asked = layer.answer(asked, mixed[select])
             hidden = torch.zeros_like(hidden).masked_scatter(select[..., None], asked.to(hidden.dtype))
-        return self.head(self.norm(asked))
+        return self.norm(asked)
+
+    def _rows_of(self, states: Tensor, kinds: Sequence[int]) -> dict[int, Tensor]:
+        """Rows of every position in the given kinds, each [B, S, hidden_size]."""
+        sums, rows = self.contribution(0, states[0]), {}
+        for kind in range(len(self.config.anchors)):
+            if kind:
+                sums = sums + self.contribution(kind, states[kind])
+            if kind in kinds:
+                rows[kind] = self.rows(sums, kind)
+        return rows
 
     def _visible(self, count: int, fill: int, window: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Which complete rows [S, S] and which rows in flight [S, fill] a query at each position may read."""

@@ -7,7 +7,7 @@ time, with a memory of ours in place of its cache.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -170,6 +170,19 @@ class Decoder:
             if features is not None and index + 1 in features:
                 features[index + 1] = hidden
         return hidden
+
+    def read(self, ids: Tensor, anchors: Sequence[int]) -> Tensor:
+        """Whole texts in one ordinary forward: int64 [B, S] → hidden states [len(anchors), B, S, hidden_size].
+
+        Attention is causal, so what stands in a text's place does not depend on what comes after it, padding included.
+        """
+        hidden = self.base.embed_tokens(ids.to(self.device))
+        features: Features = dict.fromkeys(anchors) | {0: hidden}
+        layers = range(max(anchors))
+        positions = torch.arange(ids.shape[1], device=hidden.device)[None]
+        masks = {index: self._mask(ids.shape[1], 0, self.window(index), hidden) for index in layers}
+        self.drive(layers, hidden, positions, masks, None, features)
+        return torch.stack([hidden for hidden in map(features.get, anchors) if hidden is not None])
 
     def head(self, hidden: Tensor) -> Tensor:
         """Final norm and language-model head: [1, q, hidden_size] → float32 logits [q, vocab_size]."""

@@ -1,0 +1,263 @@
+"""The training loop: KL divergence to the target on the draft vocabulary, one moment of the pipe a batch."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ..core.metrics import acceptance_by_fill
+from ..core.plan import even
+from ..core.staircase import row_kinds
+from ..draft.module import PipelineDraftModule
+from ..target.layers import Decoder
+from .draws import Moment, MomentLaw, batches, cut
+from .loss import draft_loss
+from .pause import wait_while_paused
+from .teacher import Stored, Streamed, padded
+from .tokens import Conversation, Corpus
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the last good checkpoint is kept and the message says where."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a drafter is trained.
+
+    ``batch_tokens``: tokens of one pass, padding included, of which ``accumulate`` make a step, each with a moment of
+    its own. The learning rate rises for ``warmup_steps``, stays, and falls to zero over the last ``decay_share``.
+    """
+
+    epochs: float = 4.0
+    max_steps: int | None = None
+    batch_tokens: int = 2048
+    accumulate: int = 2
+    learning_rate: float = 1e-3
+    warmup_steps: int = 50
+    decay_share: float = 0.3
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    max_stages: int = 16
+    expected_acceptance: float = 0.6
+    seed: int = 0
+    save_every_s: float = 300.0
+    check_every_steps: int = 250
+    mixed_precision: str = "bf16"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_tokens", "accumulate", "learning_rate", "check_every_steps"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+
+
+class _Reader(nn.Module):
+    """The part of the module below its head, as the forward that Accelerate wraps: the loss does the head itself."""
+
+    def __init__(self, module: PipelineDraftModule) -> None:
+        super().__init__()
+        self.inner = module
+
+    def forward(self, *args: Any, **options: Any) -> Tensor:
+        return self.inner.read(*args, **options)
+
+
+class Trainer:
+    """Trains ``module`` on a corpus; ``run`` returns when it is done, ``folder`` holds checkpoint and log."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        module: PipelineDraftModule,
+        corpus: Corpus,
+        source: Stored | Streamed,
+        config: TrainConfig,
+        folder: Path,
+    ) -> None:
+        self.decoder, self.corpus, self.source, self.config, self.folder = decoder, corpus, source, config, folder
+        self.anchors = module.config.anchors
+        self.law = MomentLaw(
+            decoder.num_layers,
+            decoder.head_cost,
+            module.config.window,
+            max_stages=config.max_stages,
+            expected_acceptance=config.expected_acceptance,
+        )
+        self.accelerator = Accelerator(mixed_precision=config.mixed_precision)
+        decay = [p for p in module.parameters() if p.ndim > 1]
+        plain = [p for p in module.parameters() if p.ndim == 1]
+        groups = [{"params": decay, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95))
+        self.module, self.optimizer = self.accelerator.prepare(_Reader(module), optimizer)
+        self.plain_module = module
+        self.head = decoder.model.lm_head.weight[module.draft_ids.to(decoder.device)]  # [draft_vocab_size, hidden_size]
+        self.softcap = getattr(decoder.config, "final_logit_softcapping", None)
+        self.step = 0
+        self.seconds = 0.0
+        self.num_steps = config.max_steps or max(1, round(config.epochs * self._steps_an_epoch()))
+
+    def _steps_an_epoch(self) -> int:
+        made = sum(1 for _ in batches(self.corpus.train, self.config.batch_tokens, "0"))
+        return max(1, made // (self.config.accumulate * self.accelerator.num_processes))
+
+    # --- one step
+
+    def loss(self, chats: Sequence[Conversation], moment: Moment) -> Tensor:
+        """Mean KL(target ‖ draft) over the positions that ask."""
+        select = padded(chats)[1].to(self.decoder.device)
+        states = self.source.states(chats)
+        read = self.module(states, moment.kinds(self.anchors), window=moment.window, select=select)
+        with torch.no_grad():
+            known = self.decoder.base.norm(states[-1][select].to(self.decoder.dtype))
+        return draft_loss(read, self.plain_module.head.weight, known, self.head, self.softcap)
+
+    def rate(self, step: int) -> float:
+        """The learning rate at a step, as a share of the highest one: up, level, down."""
+        left = (self.num_steps - step) / max(1.0, self.config.decay_share * self.num_steps)
+        return min(1.0, (step + 1) / max(1, self.config.warmup_steps), left)
+
+    def _update(self, work: Iterator[list[Conversation]]) -> float:
+        dice = random.Random(f"{self.config.seed}:{self.step}:{self.accelerator.process_index}")
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.learning_rate * self.rate(self.step)
+        total = 0.0
+        for _ in range(self.config.accumulate):
+            with self.accelerator.autocast():
+                loss = self.loss(next(work), self.law.draw(dice)) / self.config.accumulate
+            self.accelerator.backward(loss)
+            total += float(loss.detach())
+        norm = self.accelerator.clip_grad_norm_(self.module.parameters(), self.config.clip_norm)
+        if not math.isfinite(total) or (norm is not None and not bool(torch.isfinite(norm))):
+            raise TrainingError(
+                f"the loss is {total} at step {self.step}: lower the learning rate (now {self.config.learning_rate:g}); "
+                f"the last good checkpoint is in {self.folder}"
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        return total
+
+    def _work(self) -> Iterator[list[Conversation]]:
+        """Batches of this process from the present step on, without end."""
+        config, each = self.config, self._steps_an_epoch()
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        epoch, skip = divmod(self.step, each)
+        while True:
+            made = list(batches(self.corpus.train, config.batch_tokens, f"{config.seed}:{epoch}"))[rank::world]
+            yield from made[skip * config.accumulate : each * config.accumulate]
+            epoch, skip = epoch + 1, 0
+
+    # --- the run
+
+    def run(self) -> dict[str, Any]:
+        """Trains to the end, from the checkpoint if there is one; returns the last check."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.load()
+        work, saved_s, began_s = self._work(), time.monotonic(), time.monotonic() - self.seconds
+        losses: list[float] = []
+        quiet = not self.accelerator.is_main_process
+        with tqdm(total=self.num_steps, initial=self.step, desc="training", unit="step", disable=quiet) as bar:
+            while self.step < self.num_steps:
+                began_s += wait_while_paused()
+                losses.append(self._update(work))
+                self.seconds = time.monotonic() - began_s
+                bar.set_postfix(loss=f"{sum(losses[-50:]) / len(losses[-50:]):.3f}", refresh=False)
+                bar.update()
+                if self.step % self.config.check_every_steps == 0 or self.step == self.num_steps:
+                    self._log({"loss": sum(losses) / len(losses)} | self.check())
+                    losses.clear()
+                if time.monotonic() - saved_s > self.config.save_every_s:
+                    self.save()
+                    saved_s = time.monotonic()
+        self.save()
+        return self.check()
+
+    def _log(self, entry: dict[str, Any]) -> None:
+        if self.accelerator.is_main_process:
+            line = {"step": self.step, "seconds": round(self.seconds, 1), **entry}
+            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    # --- checkpoints
+
+    @property
+    def checkpoint(self) -> Path:
+        """Weights, optimiser and step, replaced in one piece."""
+        return self.folder / "checkpoint.pt"
+
+    def save(self) -> None:
+        """Writes the checkpoint; an older one stays until the new one is whole."""
+        if not self.accelerator.is_main_process:
+            return
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "module": self.plain_module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "corpus": self.corpus.digest,
+            "config": asdict(self.config),
+        }
+        temporary = self.checkpoint.with_suffix(".tmp")
+        try:
+            torch.save(state, temporary)
+        except (OSError, RuntimeError) as error:
+            temporary.unlink(missing_ok=True)
+            raise TrainingError(f"cannot write {temporary} ({error}); the checkpoint before it is whole") from error
+        temporary.replace(self.checkpoint)
+
+    def load(self) -> None:
+        """Goes on from the checkpoint, if there is one of the same corpus and settings."""
+        if not self.checkpoint.exists():
+            return
+        state = torch.load(self.checkpoint, map_location=self.decoder.device, weights_only=True)
+        if state["corpus"] != self.corpus.digest or state["config"] != asdict(self.config):
+            raise TrainingError(
+                f"{self.checkpoint} belongs to other tokens or settings: delete it, or name another folder"
+            )
+        self.plain_module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.seconds = state["step"], state["seconds"]
+
+    # --- how well it drafts
+
+    @torch.no_grad()
+    def check(self, stages: Sequence[int] = (4, 16), max_chats: int = 64) -> dict[str, Any]:
+        """Agreement with the held-out texts' own next tokens by n and fill, and the acceptance that follows from it."""
+        self.module.eval()
+        chats = sorted(self.corpus.held_out[:max_chats], key=lambda chat: len(chat.ids))
+        found: dict[str, Any] = {}
+        for num_stages in stages:
+            if num_stages <= self.decoder.num_layers and chats:
+                plan = even(self.decoder.num_layers, num_stages)
+                fills = sorted({min(fill, num_stages) for fill in (1, 2, 3, 4, 6, 8, 12, 16)})
+                shares = {fill: self._agreement(chats, row_kinds(plan, self.anchors, fill)) for fill in fills}
+                by_fill = [shares[max(f for f in fills if f <= fill)] for fill in range(1, num_stages + 1)]
+                found[f"n={num_stages}"] = {
+                    "agreement": {str(fill): round(share, 4) for fill, share in shares.items()},
+                    "acceptance": round(acceptance_by_fill(by_fill), 4),
+                }
+        self.module.train()
+        return found
+
+    def _agreement(self, chats: Sequence[Conversation], kinds: tuple[int, ...]) -> float:
+        right = asked = 0
+        for batch in cut(list(chats), self.config.batch_tokens):
+            ids, select = (tensor.to(self.decoder.device) for tensor in padded(batch))
+            with self.accelerator.autocast():
+                logits = self.plain_module(self.source.states(batch), kinds, select=select)
+            drafted = self.plain_module.draft_ids[logits.argmax(dim=-1)]
+            truth = ids.roll(-1, dims=1)[select]
+            right += int((drafted == truth).sum())
+            asked += len(truth)
+        return right / asked
