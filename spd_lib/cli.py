@@ -22,6 +22,7 @@ from .core import metrics
 from .core.perfetto import to_perfetto
 from .core.trace import Trace
 from .show.palette import terminal
+from .train.command import add_train
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("file", type=Path, help="a Trace, as `generate --trace FILE` saves it")
     trace.add_argument("--perfetto", type=Path, metavar="OUT", help="write it as a timeline for ui.perfetto.dev")
     trace.set_defaults(run=_trace)
+    add_train(commands.add_parser("train", help="train a drafter"))
     return parser
 
 
@@ -97,7 +99,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("prompt", metavar="PROMPT", help="what to say to the model; - reads it from the standard input")
     add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
-    add("--drafter", default="prompt-lookup", help="prompt-lookup (default), oracle or random")
+    add("--drafter", default="prompt-lookup", help="shipped, prompt-lookup (default), oracle, random, or a folder")
     add("--stages", type=int, metavar="N", help="stages of the pipeline, up to the model's layers (default: 4)")
     add("--plan", type=_plan, default="even", help="even (default), balanced, or the layers per stage: 8,8,7,7")
     add("--max-new-tokens", type=int, default=128, metavar="N", help="longest answer, in tokens (default: 128)")

@@ -79,7 +79,8 @@ def acceptance_by_fill(agreement: Sequence[float]) -> float:
     """The acceptance rate of a long run whose drafts are right with probability ``agreement[k − 1]`` at fill k (1 … n).
 
     The k-th draft after a flush is judged only if the k − 1 before it were right, and sees min(k, n) tokens in flight.
-    So fill k < n is judged with weight Π_{j<k} p_j and a full pipe, which lasts until it errs, with Π_{j<n} p_j / (1 − p_n).
+    So fill k < n is judged with weight Π_{j<k} p_j, and a full pipe, which lasts until it errs, with
+    Π_{j<n} p_j / (1 − p_n).
     """
     if not agreement or not all(0 <= p <= 1 for p in agreement):
         raise ValueError(f"agreement must be probabilities by fill 1 … n, got {list(agreement)}")

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from .module import PipelineDraftModule
+from .pipeline_drafter import PipelineDrafter
 from .proposal import Drafter, Proposal
+from .shipped import load_module, shipped
 from .simple import Oracle, PromptLookup, Random
 
 NAMED_DRAFTERS: dict[str, Callable[[], Drafter]] = {
+    "shipped": shipped,
     "prompt-lookup": PromptLookup,
     "oracle": Oracle,
     "random": Random,
 }
 
 
-def make_drafter(drafter: str | Drafter) -> Drafter:
-    """A drafter by name, or the object itself. Raises ``ValueError`` naming the known ones."""
+def make_drafter(drafter: str | Drafter | PipelineDraftModule) -> Drafter:
+    """A drafter by name, from a folder or the hub, from trained weights, or the object itself.
+
+    Raises ``ValueError`` naming the known ones.
+    """
+    if isinstance(drafter, PipelineDraftModule):
+        return PipelineDrafter(drafter)
     if isinstance(drafter, str):
-        if drafter not in NAMED_DRAFTERS:
-            raise ValueError(f"unknown drafter {drafter!r}; the known ones are {', '.join(NAMED_DRAFTERS)}")
-        return NAMED_DRAFTERS[drafter]()
+        if drafter in NAMED_DRAFTERS:
+            return NAMED_DRAFTERS[drafter]()
+        if "/" in drafter or Path(drafter).is_dir():
+            return PipelineDrafter(load_module(drafter))
+        known = ", ".join(NAMED_DRAFTERS)
+        raise ValueError(f"unknown drafter {drafter!r}; the known ones are {known}, folders and hub ids")
     if isinstance(drafter, type):
         raise TypeError(f"{drafter.__name__} is a class; give an object: {drafter.__name__}()")
     missing = [name for name in ("begin", "propose", "rollback") if not callable(getattr(drafter, name, None))]
@@ -28,4 +41,15 @@ def make_drafter(drafter: str | Drafter) -> Drafter:
     return drafter
 
 
-__all__ = ["NAMED_DRAFTERS", "Drafter", "Oracle", "PromptLookup", "Proposal", "Random", "make_drafter"]
+__all__ = [
+    "NAMED_DRAFTERS",
+    "Drafter",
+    "Oracle",
+    "PipelineDraftModule",
+    "PipelineDrafter",
+    "PromptLookup",
+    "Proposal",
+    "Random",
+    "load_module",
+    "make_drafter",
+]

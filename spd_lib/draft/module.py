@@ -9,7 +9,7 @@ plan and fill. (Paper, section "Multi-depth feature aggregation"; the first vers
 # No `from __future__ import annotations` here: the hub mixin reads the type of `config` to load it.
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -60,10 +60,44 @@ class DraftConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
+    @classmethod
+    def like(cls, decoder: "Decoder", **settings: Any) -> "DraftConfig":
+        """A config with the target's own shape of a layer; ``settings`` say the rest and may say otherwise."""
+        config = decoder.config
+        heads = config.num_attention_heads
+        shape = {
+            "target_layers": decoder.num_layers,
+            "vocab_size": decoder.vocab_size,
+            "hidden_size": config.hidden_size,
+            "intermediate_size": config.intermediate_size,
+            "num_heads": heads,
+            "num_kv_heads": getattr(config, "num_key_value_heads", None) or heads,
+            "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+            "num_layers": 2,
+            "anchors": default_anchors(decoder.num_layers),
+            "rope_theta": _rope_theta(config),
+            "norm_eps": getattr(config, "rms_norm_eps", 1e-6),
+        }
+        return cls(**(shape | settings))
+
     @property
     def complete(self) -> int:
         """The kind of a row whose token has passed every layer: the index of the last anchor."""
         return len(self.anchors) - 1
+
+
+def default_anchors(num_layers: int) -> tuple[int, ...]:
+    """About eight places on a ruler of ``num_layers`` layers, from the embedding to the last output."""
+    step = -(-num_layers // 8)
+    return (*range(0, num_layers - step // 2, step), num_layers)
+
+
+def _rope_theta(config: Any) -> float:
+    """The base of the target's rotary embedding, wherever its config keeps it; 10,000 if it has none."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    if "rope_theta" not in parameters:  # families with several kinds of layers keep one entry a kind
+        parameters = next((entry for entry in parameters.values() if isinstance(entry, dict)), {})
+    return float(parameters.get("rope_theta") or getattr(config, "rope_theta", None) or 10_000.0)
 
 
 class DraftLayer(nn.Module):
@@ -112,6 +146,8 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
     One set of weights serves every number of stages and every plan: a token offers whatever anchors it has passed.
     """
 
+    draft_ids: Tensor  # int64 [draft_vocab_size], draft id → target id
+
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
         self.config = config
@@ -121,7 +157,12 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
         self.layers = nn.ModuleList(DraftLayer(config) for _ in range(config.num_layers))
         self.norm = nn.RMSNorm(size, config.norm_eps)
         self.head = nn.Linear(size, config.draft_vocab_size, bias=False)
-        self.register_buffer("draft_ids", torch.arange(config.draft_vocab_size))  # draft id → target id
+        self.register_buffer("draft_ids", torch.arange(config.draft_vocab_size))
+
+    @property
+    def stack(self) -> list[DraftLayer]:
+        """The layers in order."""
+        return cast("list[DraftLayer]", list(self.layers))
 
     # --- features
 
@@ -184,7 +225,7 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
         hidden = rows[0]
         visible = self._visible(count, len(kinds), window or self.config.window, states.device)
         asked = hidden[select]
-        for layer in self.layers:
+        for layer in self.stack:
             memory = {kind: layer.remember(rows[kind], rotary) for kind in used}
             mixed = _staircase_attention(layer.ask(hidden, rotary), memory, kinds, self.config.complete, visible)
             asked = layer.answer(asked, mixed[select])
@@ -222,9 +263,9 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
             module.head.weight.copy_(decoder.model.lm_head.weight[draft_ids.to(decoder.device)])
             _copy_where_it_fits(module.norm, decoder.base.norm)
             for projection in module.anchor_projections:
-                nn.init.normal_(projection.weight, std=0.02)
+                nn.init.normal_(cast(nn.Linear, projection).weight, std=0.02)
             sources = decoder.base.layers[decoder.num_layers - config.num_layers :]
-            for layer, source in zip(module.layers, sources, strict=True):
+            for layer, source in zip(module.stack, sources, strict=True):
                 _copy_layer(layer, source)
         return module
 

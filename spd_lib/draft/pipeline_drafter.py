@@ -51,7 +51,7 @@ class PipelineDrafter:
             )
         self._decoder = decoder
         self.module.to(decoder.device, decoder.dtype)
-        self._memory = [_RowMemory() for _ in self.module.layers]
+        self._memory = [_RowMemory() for _ in self.module.stack]
         self._tracked: list[_Tracked] = []
         features = [decoder.embed(prompt_ids), *(pipeline.prompt_features[anchor] for anchor in self.anchors)]
         sums = sum(self.module.contribution(i, hidden[0]) for i, hidden in enumerate(features) if hidden is not None)
@@ -95,7 +95,7 @@ class PipelineDrafter:
         """Keys and values of rows, in every layer. sums: [r, hidden_size], kinds and positions: int64 [r]."""
         rows = self.module.rows(sums, kinds)
         rotary = self.module.rotary(positions)
-        for layer, memory in zip(self.module.layers, self._memory, strict=True):
+        for layer, memory in zip(self.module.stack, self._memory, strict=True):
             memory.write(positions, *layer.remember(rows, rotary))
 
     def _query(self, newest: _Tracked) -> Tensor:
@@ -104,7 +104,7 @@ class PipelineDrafter:
         hidden = module.rows(newest.sums, newest.kind)[None]  # [1, hidden_size]
         rotary = module.rotary(torch.tensor([position], device=hidden.device))
         first = max(0, position + 1 - module.config.window)
-        for layer, memory in zip(module.layers, self._memory, strict=True):
+        for layer, memory in zip(module.stack, self._memory, strict=True):
             keys, values = memory.read(first, position + 1)  # [kv_heads, seen, head_dim]
             queries = layer.ask(hidden, rotary).squeeze(-2)  # [kv_heads, group, head_dim]
             weights = torch.matmul(queries, keys.transpose(1, 2)).softmax(dim=-1)

@@ -39,6 +39,7 @@ class MomentLaw:
     num_layers: int
     head_cost: float
     window: int
+    min_stages: int = 2
     max_stages: int = 16
     expected_acceptance: float = 0.6
     full_share: float = 0.1
@@ -46,7 +47,8 @@ class MomentLaw:
 
     def draw(self, dice: random.Random) -> Moment:
         """One moment."""
-        num_stages = dice.randint(2, min(self.max_stages, self.num_layers))
+        highest = min(self.max_stages, self.num_layers)
+        num_stages = dice.randint(min(self.min_stages, highest), highest)
         window = self.window
         if dice.random() < 0.5:
             window = dice.randint(min(self.shortest_window, window), window)

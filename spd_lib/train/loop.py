@@ -49,6 +49,7 @@ class TrainConfig:
     decay_share: float = 0.3
     weight_decay: float = 0.01
     clip_norm: float = 1.0
+    min_stages: int = 2
     max_stages: int = 16
     expected_acceptance: float = 0.6
     seed: int = 0
@@ -91,6 +92,7 @@ class Trainer:
             decoder.num_layers,
             decoder.head_cost,
             module.config.window,
+            min_stages=config.min_stages,
             max_stages=config.max_stages,
             expected_acceptance=config.expected_acceptance,
         )
@@ -140,7 +142,7 @@ class Trainer:
         norm = self.accelerator.clip_grad_norm_(self.module.parameters(), self.config.clip_norm)
         if not math.isfinite(total) or (norm is not None and not bool(torch.isfinite(norm))):
             raise TrainingError(
-                f"the loss is {total} at step {self.step}: lower the learning rate (now {self.config.learning_rate:g}); "
+                f"the loss is {total} at step {self.step}: lower the learning rate, now {self.config.learning_rate:g}; "
                 f"the last good checkpoint is in {self.folder}"
             )
         self.optimizer.step()

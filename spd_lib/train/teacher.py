@@ -12,8 +12,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ..target.layers import Decoder
-from .pause import wait_while_paused
 from .draws import cut
+from .pause import wait_while_paused
 from .tokens import Conversation, TokensError
 
 READ_TOKENS = 4096  # a pass of the target over so many tokens at a time

@@ -253,16 +253,19 @@ class _Memory:
         """keys, values: [rows, kv_heads, 1, head_dim] → [rows, kv_heads, capacity, head_dim]."""
         room = self._rooms.get(layer_idx)
         if room is None or room[0].shape[2] < self.capacity:
-            room = self._rooms[layer_idx] = _widened(room, keys, self.capacity), _widened(room, values, self.capacity, 1)
+            old_keys, old_values = room or (None, None)
+            room = _widened(old_keys, keys, self.capacity), _widened(old_values, values, self.capacity)
+            self._rooms[layer_idx] = room
         for buffer, new in zip(room, (keys, values), strict=True):
             buffer[:, :, self.clock : self.clock + 1] = new
         return room
 
 
-def _widened(room: tuple[Tensor, Tensor] | None, like: Tensor, capacity: int, which: int = 0) -> Tensor:
+def _widened(old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
+    """Zeros with room for ``capacity`` tokens that begin with what ``old`` holds."""
     new = like.new_zeros(like.shape[0], like.shape[1], capacity, like.shape[3])
-    if room is not None:
-        new[:, :, : room[which].shape[2]] = room[which]
+    if old is not None:
+        new[:, :, : old.shape[2]] = old
     return new
 
 

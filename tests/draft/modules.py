@@ -14,7 +14,7 @@ from spd_lib.target.layers import Decoder, Features
 from spd_lib.target.pipeline import Pipeline
 
 
-def tiny_module(decoder: Decoder, anchors: tuple[int, ...] | None = None, seed: int = 0, **changed) -> PipelineDraftModule:
+def tiny_module(decoder: Decoder, anchors: tuple[int, ...] | None = None, seed: int = 0, **changed):
     """A PDM of two layers with random weights for a tiny target."""
     layers = decoder.num_layers
     settings = dict(
@@ -75,7 +75,7 @@ class Watched:
 
 
 class Teacher:
-    """The target's hidden states at the anchors for texts that begin with the same prompt, one step a token as in a run."""
+    """The target's hidden states at the anchors, for texts with the same prompt, one step a token as in a run."""
 
     def __init__(self, decoder: Decoder, prompt: list[int], anchors: tuple[int, ...]) -> None:
         self.pipeline, self.anchors, self.prompt = Pipeline(decoder.model, 1), anchors, prompt

@@ -32,7 +32,7 @@ def deep_llama() -> torch.nn.Module:
         return transformers.LlamaForCausalLM(config).float().eval().requires_grad_(False)
 
 
-def watch(model, module: PipelineDraftModule, num_stages: int, plan, error_rate=0.15, count=40) -> tuple[Pipeline, Watched]:
+def watch(model, module, num_stages: int, plan, error_rate=0.15, count=40) -> tuple[Pipeline, Watched]:
     """What the drafter at work said during a run with accepted drafts and flushes."""
     pipeline = Pipeline(model, num_stages, plan)
     watched = Watched(module, Oracle(error_rate, seed=3))
