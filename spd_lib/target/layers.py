@@ -127,9 +127,7 @@ class Decoder:
         """Ids of q tokens → hidden states [1, q, hidden_size], what depth 0 knows of a token."""
         return self.base.embed_tokens(torch.tensor([token_ids], device=self.device))
 
-    def run_layers(
-        self, layers: range, hidden: Tensor, state: StageState, features: Features | None = None
-    ) -> Tensor:
+    def run_layers(self, layers: range, hidden: Tensor, state: StageState, features: Features | None = None) -> Tensor:
         """Runs ``layers`` over q tokens that follow the ``state.length`` remembered ones.
 
         hidden: [1, q, hidden_size] → [1, q, hidden_size], the last layer's output before any final norm. The keys and

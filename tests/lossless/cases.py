@@ -12,19 +12,23 @@ from spd_lib.core.trace import Trace
 from spd_lib.decode.engine import decode
 from spd_lib.decode.sampling import Sampler
 from spd_lib.decode.stopping import StopRule
-from spd_lib.draft import Drafter, Oracle, PromptLookup, Random
+from spd_lib.draft import Drafter, Oracle, PipelineDrafter, PromptLookup, Random
 from spd_lib.target import Pipeline
+from spd_lib.target.layers import Decoder
 
+from ..draft.modules import tiny_module
 from ..families import VOCAB, prompt_of, reference_of, tiny
 
 NEW_TOKENS = 12
 
-DRAFTERS: dict[str, Callable[[], Drafter]] = {
-    "oracle 0": lambda: Oracle(0.0),
-    "oracle .3": lambda: Oracle(0.3),
-    "oracle 1": lambda: Oracle(1.0),
-    "random": Random,
-    "prompt lookup": PromptLookup,
+# Made for the family that they draft for.
+DRAFTERS: dict[str, Callable[[str], Drafter]] = {
+    "oracle 0": lambda family: Oracle(0.0),
+    "oracle .3": lambda family: Oracle(0.3),
+    "oracle 1": lambda family: Oracle(1.0),
+    "random": lambda family: Random(),
+    "prompt lookup": lambda family: PromptLookup(),
+    "draft module": lambda family: PipelineDrafter(tiny_module(Decoder(tiny(family)))),
 }
 
 
@@ -54,7 +58,7 @@ def _pipeline(family: str, num_stages: int, plan: str | tuple[int, ...]) -> Pipe
 
 def _drafter(case: Case, text: Sequence[int]) -> Drafter:
     if isinstance(case.drafter, str):
-        return DRAFTERS[case.drafter]()
+        return DRAFTERS[case.drafter](case.family)
     return Oracle(wrong_at=case.drafter, text=text)
 
 
