@@ -36,9 +36,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
     add("--tokens", type=Path, metavar="FOLDER", help="shards of training tokens; missing ones are written here")
     add("--num-tokens", type=int, default=2_000_000, metavar="N", help="how much text (default: 2000000 tokens)")
-    add(
-        "--dataset", metavar="NAME", help="chats on the hub or in a .jsonl file, instead of the target's own text"
-    )
+    add("--dataset", metavar="NAME", help="chats on the hub or in a .jsonl file, instead of the target's own text")
     add("--split", default="train", help="split of the dataset (default: train)")
     add("--max-tokens", type=int, default=512, metavar="N", help="longest text of a dataset (default: 512 tokens)")
     add("--init", metavar="FOLDER", help="start from these weights; the optimiser starts afresh")
@@ -49,8 +47,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     add("--epochs", type=float, default=4.0, help="passes over the text (default: 4)")
     add("--max-steps", type=int, metavar="N", help="steps, instead of --epochs")
     add("--batch-tokens", type=int, default=2048, metavar="N", help="tokens of one pass (default: 2048)")
-    add("--accumulate", type=int, default=2, metavar="N", help="passes of one step (default: 2)")
-    add("--learning-rate", type=float, default=1e-3, metavar="RATE", help="the highest one (default: 0.001)")
+    add("--accumulate", type=int, default=1, metavar="N", help="passes of one step (default: 1)")
+    add("--learning-rate", type=float, default=4e-3, metavar="RATE", help="the highest one (default: 0.004)")
     add("--decay-share", type=float, default=0.3, metavar="SHARE", help="last part, falling to zero (default: 0.3)")
     add("--max-stages", type=int, default=16, metavar="N", help="largest n it is trained for (default: 16)")
     add("--stages", type=int, metavar="N", help="train for this n alone, instead of 2 … --max-stages")

@@ -23,6 +23,7 @@ from ..draft.module import PipelineDraftModule
 from ..target.layers import Decoder
 from .draws import Moment, MomentLaw, batches, cut
 from .loss import draft_loss
+from .optimizer import make_optimizers, rate_at, set_rate
 from .pause import wait_while_paused
 from .teacher import Stored, Streamed, padded
 from .tokens import Conversation, Corpus
@@ -43,9 +44,10 @@ class TrainConfig:
     epochs: float = 4.0
     max_steps: int | None = None
     batch_tokens: int = 2048
-    accumulate: int = 2
-    learning_rate: float = 1e-3
-    warmup_steps: int = 50
+    accumulate: int = 1
+    learning_rate: float = 4e-3
+    head_learning_rate: float = 1e-3
+    warmup_steps: int = 30
     decay_share: float = 0.3
     weight_decay: float = 0.01
     clip_norm: float = 1.0
@@ -97,16 +99,14 @@ class Trainer:
             expected_acceptance=config.expected_acceptance,
         )
         self.accelerator = Accelerator(mixed_precision=config.mixed_precision)
-        decay = [p for p in module.parameters() if p.ndim > 1]
-        plain = [p for p in module.parameters() if p.ndim == 1]
-        groups = [{"params": decay, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95))
-        self.module, self.optimizer = self.accelerator.prepare(_Reader(module), optimizer)
+        optimizers = make_optimizers(module, config.learning_rate, config.head_learning_rate, config.weight_decay)
+        self.module, *self.optimizers = self.accelerator.prepare(_Reader(module), *optimizers)
         self.plain_module = module
         self.head = decoder.model.lm_head.weight[module.draft_ids.to(decoder.device)]  # [draft_vocab_size, hidden_size]
         self.softcap = getattr(decoder.config, "final_logit_softcapping", None)
         self.step = 0
         self.seconds = 0.0
+        self._choices: dict[tuple[int, ...], Tensor] = {}
         self.num_steps = config.max_steps or max(1, round(config.epochs * self._steps_an_epoch()))
 
     def _steps_an_epoch(self) -> int:
@@ -124,15 +124,10 @@ class Trainer:
             known = self.decoder.base.norm(states[-1][select].to(self.decoder.dtype))
         return draft_loss(read, self.plain_module.head.weight, known, self.head, self.softcap)
 
-    def rate(self, step: int) -> float:
-        """The learning rate at a step, as a share of the highest one: up, level, down."""
-        left = (self.num_steps - step) / max(1.0, self.config.decay_share * self.num_steps)
-        return min(1.0, (step + 1) / max(1, self.config.warmup_steps), left)
-
     def _update(self, work: Iterator[list[Conversation]]) -> float:
         dice = random.Random(f"{self.config.seed}:{self.step}:{self.accelerator.process_index}")
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate * self.rate(self.step)
+        config = self.config
+        set_rate(self.optimizers, rate_at(self.step, self.num_steps, config.warmup_steps, config.decay_share))
         total = 0.0
         for _ in range(self.config.accumulate):
             with self.accelerator.autocast():
@@ -145,8 +140,9 @@ class Trainer:
                 f"the loss is {total} at step {self.step}: lower the learning rate, now {self.config.learning_rate:g}; "
                 f"the last good checkpoint is in {self.folder}"
             )
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         self.step += 1
         return total
 
@@ -206,7 +202,7 @@ class Trainer:
             "step": self.step,
             "seconds": self.seconds,
             "module": self.plain_module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "corpus": self.corpus.digest,
             "config": asdict(self.config),
         }
@@ -228,14 +224,15 @@ class Trainer:
                 f"{self.checkpoint} belongs to other tokens or settings: delete it, or name another folder"
             )
         self.plain_module.load_state_dict(state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
 
     # --- how well it drafts
 
     @torch.no_grad()
     def check(self, stages: Sequence[int] = (4, 16), max_chats: int = 64) -> dict[str, Any]:
-        """Agreement with the held-out texts' own next tokens by n and fill, and the acceptance that follows from it."""
+        """Agreement with the target's greedy choice on held-out texts by n and fill, and the acceptance that follows."""
         self.module.eval()
         chats = sorted(self.corpus.held_out[:max_chats], key=lambda chat: len(chat.ids))
         found: dict[str, Any] = {}
@@ -252,14 +249,22 @@ class Trainer:
         self.module.train()
         return found
 
+    def _chosen(self, chats: Sequence[Conversation], hidden: Tensor) -> Tensor:
+        """The target's greedy choices after hidden states [asked, hidden_size], remembered  # int64 [asked]"""
+        name = tuple(map(id, chats))
+        if name not in self._choices:
+            self._choices[name] = self.decoder.head(hidden[None].to(self.decoder.dtype)).argmax(dim=-1)
+        return self._choices[name]
+
     def _agreement(self, chats: Sequence[Conversation], kinds: tuple[int, ...]) -> float:
         right = asked = 0
         for batch in cut(list(chats), self.config.batch_tokens):
-            ids, select = (tensor.to(self.decoder.device) for tensor in padded(batch))
+            select = padded(batch)[1].to(self.decoder.device)
+            states = self.source.states(batch)
             with self.accelerator.autocast():
-                logits = self.plain_module(self.source.states(batch), kinds, select=select)
+                logits = self.plain_module(states, kinds, select=select)
             drafted = self.plain_module.draft_ids[logits.argmax(dim=-1)]
-            truth = ids.roll(-1, dims=1)[select]
+            truth = self._chosen(batch, states[-1][select])
             right += int((drafted == truth).sum())
             asked += len(truth)
         return right / asked
