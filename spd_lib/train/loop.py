@@ -232,7 +232,7 @@ class Trainer:
 
     @torch.no_grad()
     def check(self, stages: Sequence[int] = (4, 16), max_chats: int = 64) -> dict[str, Any]:
-        """Agreement with the target's greedy choice on held-out texts by n and fill, and the acceptance that follows."""
+        """Agreement with the target's greedy choice on held-out texts by n and fill, and the acceptance it implies."""
         self.module.eval()
         chats = sorted(self.corpus.held_out[:max_chats], key=lambda chat: len(chat.ids))
         found: dict[str, Any] = {}
