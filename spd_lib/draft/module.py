@@ -262,8 +262,10 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
             module.draft_ids.copy_(draft_ids)
             module.head.weight.copy_(decoder.model.lm_head.weight[draft_ids.to(decoder.device)])
             _copy_where_it_fits(module.norm, decoder.base.norm)
-            for projection in module.anchor_projections:
-                nn.init.normal_(cast(nn.Linear, projection).weight, std=0.02)
+            for index, projection in enumerate(module.anchor_projections):
+                # At first a row is its embedding and, once complete, its last output; the rest is a hint.
+                gain = 1.0 if index in (0, config.complete) else 0.1
+                nn.init.eye_(cast(nn.Linear, projection).weight).mul_(gain)
             sources = decoder.base.layers[decoder.num_layers - config.num_layers :]
             for layer, source in zip(module.stack, sources, strict=True):
                 _copy_layer(layer, source)

@@ -48,7 +48,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     add("--max-steps", type=int, metavar="N", help="steps, instead of --epochs")
     add("--batch-tokens", type=int, default=2048, metavar="N", help="tokens of one pass (default: 2048)")
     add("--accumulate", type=int, default=1, metavar="N", help="passes of one step (default: 1)")
-    add("--learning-rate", type=float, default=4e-3, metavar="RATE", help="the highest one (default: 0.004)")
+    add("--learning-rate", type=float, default=6e-3, metavar="RATE", help="the highest one (default: 0.006)")
     add("--decay-share", type=float, default=0.3, metavar="SHARE", help="last part, falling to zero (default: 0.3)")
     add("--max-stages", type=int, default=16, metavar="N", help="largest n it is trained for (default: 16)")
     add("--stages", type=int, metavar="N", help="train for this n alone, instead of 2 … --max-stages")

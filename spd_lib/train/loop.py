@@ -45,8 +45,8 @@ class TrainConfig:
     max_steps: int | None = None
     batch_tokens: int = 2048
     accumulate: int = 1
-    learning_rate: float = 4e-3
-    head_learning_rate: float = 1e-3
+    learning_rate: float = 6e-3
+    head_learning_rate: float = 2e-3
     warmup_steps: int = 30
     decay_share: float = 0.3
     weight_decay: float = 0.01
