@@ -21,6 +21,7 @@ from . import __version__
 from .core import metrics
 from .core.perfetto import to_perfetto
 from .core.trace import Trace
+from .evaluate.command import add_acceptance
 from .show.palette import terminal
 from .train.command import add_train
 
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("--perfetto", type=Path, metavar="OUT", help="write it as a timeline for ui.perfetto.dev")
     trace.set_defaults(run=_trace)
     add_train(commands.add_parser("train", help="train a drafter"))
+    add_acceptance(commands.add_parser("acceptance", help="measure how often a drafter is right"))
     return parser
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
+import transformers
 from torch import Tensor
 
 from spd_lib.draft import Oracle
@@ -12,6 +14,16 @@ from spd_lib.draft.module import DraftConfig, PipelineDraftModule
 from spd_lib.draft.pipeline_drafter import PipelineDrafter
 from spd_lib.target.layers import Decoder, Features
 from spd_lib.target.pipeline import Pipeline
+from tests.families import SHAPE
+
+
+@cache
+def deep_llama() -> torch.nn.Module:
+    """A tiny model of 16 layers, so that it can be cut into as many stages."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = transformers.LlamaConfig(**SHAPE, num_hidden_layers=16)
+        return transformers.LlamaForCausalLM(config).float().eval().requires_grad_(False)
 
 
 def tiny_module(decoder: Decoder, anchors: tuple[int, ...] | None = None, seed: int = 0, **changed):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 import torch
-import transformers
 
 from spd_lib.core.staircase import row_kinds
 from spd_lib.decode.engine import decode
@@ -17,19 +14,10 @@ from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.draft.pipeline_drafter import PipelineDrafter
 from spd_lib.target.layers import Decoder
 from spd_lib.target.pipeline import Pipeline
-from tests.draft.modules import Teacher, Watched, states_of, tiny_module
-from tests.families import SHAPE, VOCAB, prompt_of, tiny
+from tests.draft.modules import Teacher, Watched, deep_llama, states_of, tiny_module
+from tests.families import VOCAB, prompt_of, tiny
 
 TOLERANCE = 1e-5  # max |a − b| ÷ max |b| over the logits
-
-
-@cache
-def deep_llama() -> torch.nn.Module:
-    """A tiny model of 16 layers, so that it can be cut into as many stages."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        config = transformers.LlamaConfig(**SHAPE, num_hidden_layers=16)
-        return transformers.LlamaForCausalLM(config).float().eval().requires_grad_(False)
 
 
 def watch(model, module, num_stages: int, plan, error_rate=0.15, count=40) -> tuple[Pipeline, Watched]:
