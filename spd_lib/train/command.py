@@ -164,7 +164,7 @@ def _ship(arguments: argparse.Namespace, target: Target, trainer: Trainer) -> No
     from .card import model_card
 
     module, out = trainer.plain_module, arguments.out
-    curve = [json.loads(line) for line in (trainer.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    curve = [json.loads(line) for line in trainer.log.read_text(encoding="utf-8").splitlines()]
     stages = [n for n in (2, 3, 4, 5, 6, 8, 10, 15, 16) if n <= trainer.decoder.num_layers]
     facts = {
         "command": "python -m spd_lib " + " ".join(sys.argv[1:]),

@@ -184,7 +184,7 @@ class Trainer:
     def _log(self, entry: dict[str, Any]) -> None:
         if self.accelerator.is_main_process:
             line = {"step": self.step, "seconds": round(self.seconds, 1), **entry}
-            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
     # --- checkpoints
@@ -193,6 +193,11 @@ class Trainer:
     def checkpoint(self) -> Path:
         """Weights, optimiser and step, replaced in one piece."""
         return self.folder / "checkpoint.pt"
+
+    @property
+    def log(self) -> Path:
+        """One JSON object a check: step, seconds, mean loss since the last one, agreement and acceptance."""
+        return self.folder / "log.jsonl"
 
     def save(self) -> None:
         """Writes the checkpoint; an older one stays until the new one is whole."""
@@ -227,6 +232,14 @@ class Trainer:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
+        self._forget_log()
+
+    def _forget_log(self) -> None:
+        """Drops the entries after the checkpoint: the steps they speak of will be done again."""
+        if self.log.exists() and self.accelerator.is_main_process:
+            lines = self.log.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if json.loads(line)["step"] <= self.step]
+            self.log.write_text("".join(kept), encoding="utf-8")
 
     # --- how well it drafts
 

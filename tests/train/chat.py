@@ -1,0 +1,61 @@
+"""A tiny target that can chat: a random model, a tokenizer of pairs of letters, and a template with marks."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from spd_lib.target.load import Target
+from spd_lib.train.tokens import Conversation
+from tests.families import VOCAB, fresh, prompt_of, reference
+
+USER, ASSISTANT, END = VOCAB - 3, VOCAB - 2, VOCAB - 1
+MARKS = {"<|user|>": USER, "<|assistant|>": ASSISTANT, "<|end|>": END}
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Ids 0, 1, 2 … are "aa", "ab", "ac" …, the last three the marks of the template."""
+    pairs = ["".join(pair) for pair in product("abcdefghij", repeat=2)][: VOCAB - 3]
+    words = {pair: token_id for token_id, pair in enumerate(pairs)} | MARKS
+    raw = Tokenizer(models.WordLevel(words, unk_token="aa"))
+    raw.pre_tokenizer = pre_tokenizers.Split(Regex(".."), "isolated")
+    raw.decoder = decoders.Fuse()
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        clean_up_tokenization_spaces=False,
+        eos_token="<|end|>",
+        additional_special_tokens=["<|user|>", "<|assistant|>"],
+    )
+    made.chat_template = TEMPLATE
+    return made
+
+
+@cache
+def chatty(family: str = "llama") -> Target:
+    """A target whose texts end at END."""
+    model = fresh(family)
+    model.generation_config.eos_token_id = END
+    return Target(model, tokenizer(), "tiny")
+
+
+def conversations(count: int = 24, answer_tokens: int = 20) -> list[Conversation]:
+    """Chats whose answers are the tiny model's own greedy words."""
+    made = []
+    for seed in range(count):
+        prompt = [USER, *prompt_of(3 + seed % 5, seed), END, ASSISTANT]
+        answer = reference(chatty().model, prompt, answer_tokens)
+        learn = [False] * len(prompt) + [True] * len(answer)
+        made.append(Conversation(tuple(prompt + answer), tuple(learn), 0.0))
+    return made
+
+
+CPU = torch.device("cpu")

@@ -1,0 +1,63 @@
+"""Shards keep conversations; a corpus splits them; the draft vocabulary counts them."""
+
+from __future__ import annotations
+
+import pytest
+
+from spd_lib.train.tokens import Conversation, Corpus, TokensError, draft_vocabulary, load_shard, save_shard
+
+
+def chat(*ids: int, answer: int = 2) -> Conversation:
+    return Conversation(list(ids), [i >= len(ids) - answer for i in range(len(ids))], 0.5)
+
+
+@pytest.mark.parametrize("largest", [90, 70_000, 2**16 - 1, 2**16])
+def test_a_shard_gives_back_what_it_got(tmp_path, largest: int) -> None:
+    chats = [chat(1, 2, 3, largest), chat(5, 6), chat(7, 8, 9)]
+    save_shard(tmp_path / "a" / "tokens.safetensors", chats, {"seed": 3})
+    assert load_shard(tmp_path / "a" / "tokens.safetensors") == (chats, {"seed": 3})
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["tokens.safetensors"]
+
+
+def test_a_broken_shard_is_named(tmp_path) -> None:
+    path = tmp_path / "tokens.safetensors"
+    path.write_bytes(b"not a shard")
+    with pytest.raises(TokensError, match="tokens.safetensors is not a file of training tokens"):
+        load_shard(path)
+    with pytest.raises(TokensError, match="nowhere"):
+        load_shard(tmp_path / "nowhere")
+
+
+def test_the_corpus_drops_doubles_and_chats_without_answers() -> None:
+    silent = Conversation([1, 2], [False, False])
+    corpus = Corpus.of([chat(1, 2, 3), silent, chat(1, 2, 3), chat(4, 5, 6)])
+    assert corpus.held_out == [chat(1, 2, 3)]
+    assert corpus.train == [chat(4, 5, 6)]
+    assert corpus.num_tokens == 3
+
+
+def test_the_split_stays_when_the_corpus_grows() -> None:
+    chats = [chat(i, i + 1, i + 2) for i in range(120)]
+    small, large = Corpus.of(chats[:70]), Corpus.of(chats)
+    assert small.held_out == chats[:70:50] == large.held_out[:2]
+    assert large.train[: len(small.train)] == small.train
+    assert small.digest != large.digest == Corpus.of(chats).digest
+
+
+def test_nothing_to_learn_from_is_an_error() -> None:
+    with pytest.raises(TokensError, match="no conversation has answer tokens"):
+        Corpus.of([Conversation([1, 2], [False, False])])
+
+
+def test_the_draft_vocabulary_holds_the_most_frequent_answer_ids() -> None:
+    chats = [chat(9, 9, 9, 3, 4), chat(9, 9, 3, 5), chat(9, 3, 4)]
+    assert draft_vocabulary(chats, 2, 10).tolist() == [3, 4]
+    assert draft_vocabulary(chats, 3, 10).tolist() == [3, 4, 5]
+    assert draft_vocabulary(chats, 5, 10).tolist() == [0, 1, 3, 4, 5]
+    with pytest.raises(ValueError, match="between 1 and 10"):
+        draft_vocabulary(chats, 11, 10)
+
+
+def test_ids_and_flags_must_match() -> None:
+    with pytest.raises(ValueError, match="one flag an id"):
+        Conversation([1, 2], [True])

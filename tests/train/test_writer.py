@@ -1,0 +1,109 @@
+"""The target writes what it would write alone, whatever else is written beside it."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+
+from spd_lib.train import writer
+from spd_lib.train.tokens import TokensError, load_shard
+from spd_lib.train.writer import Frame, Writer, WriterConfig, write_shards
+from tests.families import reference
+from tests.train.chat import ASSISTANT, END, USER, chatty
+
+SMALL = WriterConfig(
+    rows=6, span_tokens=150, max_message_tokens=60, max_answer_tokens=14, answer_temperatures=(0.0, 1.0), seed=1
+)
+
+
+def some(family: str = "llama", count: int = 12, config: WriterConfig = SMALL):
+    return list(islice(Writer(chatty(family), config).conversations(0), count))
+
+
+def test_the_frame_is_the_templates() -> None:
+    assert Frame.of(chatty()) == Frame([USER], [END, ASSISTANT], frozenset([END]))
+
+
+def test_conversations_follow_the_frame() -> None:
+    for chat in some():
+        start = list(chat.learn).index(True)
+        assert chat.ids[0] == USER
+        assert list(chat.ids[start - 2 : start]) == [END, ASSISTANT]
+        assert all(chat.learn[start:]) and not any(chat.learn[:start])
+        assert END not in chat.ids[start:-1]
+        assert len(chat.ids) - start <= SMALL.max_answer_tokens
+        assert chat.temperature in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
+def test_greedy_answers_are_the_models_own(family: str) -> None:
+    """Also those that start late on the common clock, beside rows of another age, and beyond a sliding window."""
+    config = WriterConfig(
+        rows=6, span_tokens=150, max_message_tokens=60, max_answer_tokens=14, answer_temperatures=(0.0,), seed=2
+    )
+    chats = some(family, 10, config)
+    for chat in chats:
+        start = list(chat.learn).index(True)
+        answer = list(chat.ids[start:])
+        assert answer == reference(chatty(family).model, list(chat.ids[:start]), len(answer))
+
+
+def test_the_same_shard_twice_is_the_same_and_another_is_not() -> None:
+    assert some() == some()
+    other = list(islice(Writer(chatty(), SMALL).conversations(1), 12))
+    assert other != some()
+
+
+def test_no_message_twice() -> None:
+    messages = [tuple(chat.ids[: list(chat.learn).index(True)]) for chat in some(count=20)]
+    assert len(set(messages)) == len(messages)
+
+
+def test_an_answer_does_not_run_in_circles() -> None:
+    config = WriterConfig(
+        rows=4, span_tokens=200, max_message_tokens=60, max_answer_tokens=80, answer_temperatures=(0.0,), seed=3
+    )
+    for chat in some(count=6, config=config):
+        answer = [token for token, flag in zip(chat.ids, chat.learn, strict=True) if flag]
+        grams = [tuple(answer[i : i + 12]) for i in range(len(answer) - 11)]
+        assert len(set(grams)) == len(grams)
+
+
+def test_the_models_attention_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = chatty().model.config._attn_implementation
+    some(count=1)
+    assert chatty().model.config._attn_implementation == before
+    monkeypatch.setattr(writer, "_sample", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        some(count=1)
+    assert chatty().model.config._attn_implementation == before
+
+
+def test_shards_are_kept_and_counted(tmp_path) -> None:
+    first = write_shards(chatty(), tmp_path, 300, SMALL, shard_tokens=200)
+    assert [path.name for path in first] == ["tokens-00000.safetensors", "tokens-00001.safetensors"]
+    times = [path.stat().st_mtime_ns for path in first]
+    again = write_shards(chatty(), tmp_path, 500, SMALL, shard_tokens=200)
+    assert [path.stat().st_mtime_ns for path in again[:2]] == times
+    assert len(again) == 3
+    assert load_shard(again[2])[1]["shard"] == 2
+
+
+def test_a_target_without_a_template_is_named() -> None:
+    class Mute:
+        name = "mute"
+        tokenizer = type("Tokenizer", (), {"chat_template": None})()
+
+    with pytest.raises(TokensError, match="mute has no chat template"):
+        Frame.of(Mute())
+
+
+def test_sampling_follows_the_law() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0]]).repeat(30_000, 1)
+    heat = torch.full((30_000,), 2.0)
+    drawn = writer._sample(logits, heat, torch.Generator().manual_seed(0))
+    shares = torch.bincount(drawn, minlength=3) / 30_000
+    torch.testing.assert_close(shares, (logits[0] / 2).softmax(0), atol=0.01, rtol=0)
+    assert writer._sample(logits, torch.zeros(30_000), torch.Generator()).unique().tolist() == [2]
