@@ -64,23 +64,29 @@ def _integers(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains and saves; 0, or 130 after Ctrl-C, when a checkpoint is kept."""
+    from ..core.plan import even
     from ..target import load
     from .loop import Trainer
     from .teacher import Stored, Streamed
 
+    for name in ("num_tokens", "max_tokens"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"{name} must be above 0, got {getattr(arguments, name)}")
+    config = _config(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     target = load(arguments.target, device=arguments.device, dtype="bfloat16")
     from ..target.layers import Decoder
     from ..target.load import cache_folder
 
     decoder = Decoder(target.model)
+    if arguments.stages is not None:
+        even(decoder.num_layers, arguments.stages)  # so many can be cut
     corpus = _corpus(arguments, target)
     module = _module(arguments, target, decoder, corpus)
     chats = [*corpus.train, *corpus.held_out]
     anchors = module.config.anchors
     stream = arguments.stream or decoder.device.type == "cuda"
     source = Streamed(decoder, anchors) if stream else Stored(decoder, anchors, chats, cache_folder() / "train/states")
-    config = _config(arguments)
     folder = cache_folder() / "train/runs" / _run_name(arguments, config, corpus, module)
     trainer = Trainer(decoder, module, corpus, source, config, folder)
     try:

@@ -29,8 +29,8 @@ from .teacher import Stored, Streamed, padded
 from .tokens import Conversation, Corpus
 
 
-class TrainingError(RuntimeError):
-    """Training cannot go on; the last good checkpoint is kept and the message says where."""
+class TrainingError(ValueError):
+    """Training cannot go on; the last good checkpoint is kept, and the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ class TrainConfig:
     mixed_precision: str = "bf16"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_tokens", "accumulate", "learning_rate", "check_every_steps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("epochs", "max_steps", "batch_tokens", "accumulate", "learning_rate", "check_every_steps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value}")
 
 
 class _Reader(nn.Module):

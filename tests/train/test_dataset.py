@@ -1,0 +1,76 @@
+"""Chats that others wrote: which columns, which answers, which errors."""
+
+from __future__ import annotations
+
+import builtins
+import json
+
+import pytest
+
+from spd_lib.train.dataset import conversation, dataset_corpus, messages_of, read_chats
+from spd_lib.train.tokens import TokensError
+from tests.train.chat import ASSISTANT, END, USER, tokenizer
+
+TURNS = [
+    {"role": "user", "content": "abac"},
+    {"role": "assistant", "content": "adae"},
+    {"role": "user", "content": "af"},
+    {"role": "assistant", "content": "ag"},
+]
+
+
+def test_the_answers_are_what_is_learnt() -> None:
+    chat = conversation(tokenizer(), TURNS, 100)
+    assert list(chat.ids) == [USER, 1, 2, END, ASSISTANT, 3, 4, END, USER, 5, END, ASSISTANT, 6, END]
+    learnt = [token for token, flag in zip(chat.ids, chat.learn, strict=True) if flag]
+    assert learnt == [3, 4, END, 6, END]
+
+
+def test_long_chats_are_cut() -> None:
+    chat = conversation(tokenizer(), TURNS, 7)
+    assert list(chat.ids) == [USER, 1, 2, END, ASSISTANT, 3, 4]
+    with pytest.raises(TokensError, match="no assistant tokens"):
+        conversation(tokenizer(), TURNS, 5)
+    with pytest.raises(TokensError, match="no assistant tokens"):
+        conversation(tokenizer(), TURNS[:1], 100)
+
+
+def test_a_template_that_rewrites_the_past_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgetful = "{% for m in messages[-2:] %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    monkeypatch.setattr(tokenizer(), "chat_template", forgetful)
+    with pytest.raises(TokensError, match="changes earlier turns"):
+        conversation(tokenizer(), TURNS, 100)
+
+
+def test_columns_and_roles_in_use() -> None:
+    assert messages_of({"messages": TURNS}) == TURNS
+    old = [{"from": "human", "value": "abac"}, {"from": "gpt", "value": "adae"}]
+    assert messages_of({"conversations": old}) == TURNS[:2]
+    with pytest.raises(TokensError, match="a column messages or conversations .* found text, source"):
+        messages_of({"text": "abac", "source": "web"})
+
+
+def test_a_file_of_chats(tmp_path) -> None:
+    path = tmp_path / "chats.jsonl"
+    lines = [json.dumps({"messages": turns}) for turns in (TURNS, TURNS[:1], TURNS[:2])]
+    path.write_text("\n".join([*lines, ""]))
+    assert len(list(dataset_corpus(tokenizer(), str(path), 10_000, 64))) == 2
+    assert len(list(dataset_corpus(tokenizer(), str(path), 1, 64))) == 1
+    path.write_text(lines[0] + "\n{broken\n")
+    with pytest.raises(TokensError, match="chats.jsonl, line 2: not JSON"):
+        list(read_chats(str(path)))
+    with pytest.raises(TokensError, match="cannot read .*nowhere.jsonl"):
+        list(read_chats(str(tmp_path / "nowhere.jsonl")))
+
+
+def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = builtins.__import__
+
+    def without(name: str, *rest, **options):
+        if name == "datasets":
+            raise ImportError(name)
+        return found(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(TokensError, match="pip install datasets"):
+        list(read_chats("someone/chats"))
