@@ -12,8 +12,6 @@ from ..target.pipeline import Pipeline
 from .module import PipelineDraftModule
 from .proposal import Proposal
 
-CHUNK_TOKENS = 256
-
 
 @dataclass
 class _Tracked:
@@ -51,14 +49,16 @@ class PipelineDrafter:
             )
         self._decoder = decoder
         self.module.to(decoder.device, decoder.dtype)
-        self._memory = [_RowMemory() for _ in self.module.stack]
+        # After a flush of n − 1 tokens the window must still be whole.
+        keep = config.window + pipeline.num_stages
+        self._memory = [_RowMemory(keep) for _ in self.module.stack]
         self._tracked: list[_Tracked] = []
         features = [decoder.embed(prompt_ids), *(pipeline.prompt_features[anchor] for anchor in self.anchors)]
-        sums = sum(self.module.contribution(i, hidden[0]) for i, hidden in enumerate(features) if hidden is not None)
-        assert isinstance(sums, Tensor)
+        last = [hidden[0, -keep:] for hidden in features if hidden is not None]  # what is older is out of sight
         pipeline.prompt_features.clear()  # they are as large as the prompt, and nobody needs them again
-        kinds = torch.full((len(prompt_ids),), config.complete, device=sums.device)
-        self._write(sums, kinds, torch.arange(len(prompt_ids), device=sums.device))
+        sums = torch.stack([self.module.contribution(i, hidden) for i, hidden in enumerate(last)]).sum(dim=0)
+        positions = list(range(len(prompt_ids) - len(sums), len(prompt_ids)))
+        self._write(sums, [config.complete] * len(positions), positions)
 
     @torch.no_grad()
     def propose(self, flight: Flight) -> Proposal:
@@ -68,11 +68,15 @@ class PipelineDrafter:
         newest = _Tracked(token, self.module.contribution(0, embedding))
         self._tracked.append(newest)
         changed = [row for row in self._tracked if self._refresh(row)]
-        positions = torch.tensor([row.token.position for row in changed], device=self._decoder.device)
-        kinds = torch.tensor([row.kind for row in changed], device=self._decoder.device)
-        self._write(torch.stack([row.sums for row in changed]), kinds, positions)
+        sums, kinds = torch.stack([row.sums for row in changed]), [row.kind for row in changed]
+        self._write(sums, kinds, [row.token.position for row in changed])
         self._tracked = [row for row in self._tracked if row.kind < self.module.config.complete]
         return Proposal(self.module.draft_ids, self._query(newest))
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the rows take, however long the text is."""
+        return sum(memory.num_bytes for memory in self._memory)
 
     def rollback(self, to: int) -> None:
         """Forgets the rows from position ``to`` on: they will be written over."""
@@ -91,10 +95,10 @@ class PipelineDrafter:
         row.kind = kind
         return changed
 
-    def _write(self, sums: Tensor, kinds: Tensor, positions: Tensor) -> None:
-        """Keys and values of rows, in every layer. sums: [r, hidden_size], kinds and positions: int64 [r]."""
-        rows = self.module.rows(sums, kinds)
-        rotary = self.module.rotary(positions)
+    def _write(self, sums: Tensor, kinds: list[int], positions: list[int]) -> None:
+        """Keys and values of r rows, in every layer. sums: [r, hidden_size]; positions in rising order."""
+        rows = self.module.rows(sums, torch.tensor(kinds, device=sums.device))
+        rotary = self.module.rotary(torch.tensor(positions, device=sums.device))
         for layer, memory in zip(self.module.stack, self._memory, strict=True):
             memory.write(positions, *layer.remember(rows, rotary))
 
@@ -113,25 +117,36 @@ class PipelineDrafter:
 
 
 class _RowMemory:
-    """Keys and values of one drafter layer by position: [kv_heads, capacity, head_dim] each."""
+    """Keys and values of one drafter layer for the last ``keep`` positions or more, in buffers that never grow.
 
-    def __init__(self) -> None:
-        self._room: tuple[Tensor, Tensor] | None = None
+    Rows lie in the order of their positions. When the buffers are full, the newest ``keep`` rows move to the front.
+    """
 
-    def write(self, positions: Tensor, keys: Tensor, values: Tensor) -> None:
-        """keys, values: [kv_heads, r, head_dim]."""
-        needed = int(positions.max()) + 1
-        if self._room is None or needed > self._room[0].shape[1]:
-            capacity = (needed // CHUNK_TOKENS + 1) * CHUNK_TOKENS
-            grown = tuple(new.new_zeros(new.shape[0], capacity, new.shape[2]) for new in (keys, values))
-            if self._room is not None:
-                for old, new in zip(self._room, grown, strict=True):
-                    new[:, : old.shape[1]] = old
-            self._room = grown[0], grown[1]
-        self._room[0][:, positions] = keys
-        self._room[1][:, positions] = values
+    def __init__(self, keep: int) -> None:
+        self._keep, self._first = keep, 0  # _first: the position that lies at the front
+        self._room: tuple[Tensor, Tensor] | None = None  # each [kv_heads, 2 · keep, head_dim]
+
+    def write(self, positions: list[int], keys: Tensor, values: Tensor) -> None:
+        """keys, values: [kv_heads, r, head_dim], for ``positions`` in rising order."""
+        if self._room is None:
+            shape = keys.shape[0], 2 * self._keep, keys.shape[2]
+            self._room, self._first = (keys.new_zeros(shape), keys.new_zeros(shape)), positions[0]
+        if positions[-1] >= self._first + 2 * self._keep:
+            shift = positions[-1] - self._keep - self._first
+            for buffer in self._room:
+                buffer[:, : self._keep] = buffer[:, shift : shift + self._keep].clone()
+            self._first += shift
+        places = torch.tensor([position - self._first for position in positions], device=keys.device)
+        self._room[0][:, places] = keys
+        self._room[1][:, places] = values
 
     def read(self, start: int, end: int) -> tuple[Tensor, Tensor]:
-        """The rows of positions ``start`` … ``end`` − 1."""
+        """The rows of positions ``start`` … ``end`` − 1; those before the first one kept do not come along."""
         assert self._room is not None
-        return self._room[0][:, start:end], self._room[1][:, start:end]
+        places = slice(max(start - self._first, 0), end - self._first)
+        return self._room[0][:, places], self._room[1][:, places]
+
+    @property
+    def num_bytes(self) -> int:
+        """What the buffers take."""
+        return sum(buffer.numel() * buffer.element_size() for buffer in self._room or ())

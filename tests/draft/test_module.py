@@ -61,10 +61,15 @@ def test_training_equals_inference_in_other_families(family: str) -> None:
     assert distance(*watch(model, module, 3, (1, 3, len(model.model.layers) - 4)), module)[0] <= TOLERANCE
 
 
-def test_the_window_is_the_same_in_training_and_at_work() -> None:
+@pytest.mark.parametrize("window", [1, 2, 7])
+def test_the_window_is_the_same_in_training_and_at_work(window: int) -> None:
+    """In a text many windows long, with flushes: the buffers move several times, and they never grow."""
     model = deep_llama()
-    module = tiny_module(Decoder(model), window=7)
-    assert distance(*watch(model, module, 4, "even"), module)[0] <= TOLERANCE
+    module = tiny_module(Decoder(model), window=window)
+    pipeline, watched = watch(model, module, 4, "even", count=80)
+    assert distance(pipeline, watched, module)[0] <= TOLERANCE
+    rows = 2 * (window + 4)
+    assert watched.inner.memory_bytes == module.config.num_layers * 2 * rows * 2 * 8 * 4  # kv heads, head_dim, float32
 
 
 def test_a_missing_refresh_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
