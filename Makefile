@@ -11,11 +11,16 @@ PORT   ?= 8000
 # One OpenMP thread per process: on a machine with few cores more threads only wait for one another.
 export OMP_NUM_THREADS ?= 1
 # The book and its tests never ask the network; the notebooks in `make lab` may.
-book notebooks test lossless bench: export HF_HUB_OFFLINE = 1
-book notebooks test lossless bench: export TRANSFORMERS_OFFLINE = 1
+book notebooks test lossless bench train: export HF_HUB_OFFLINE = 1
+book notebooks test lossless bench train: export TRANSFORMERS_OFFLINE = 1
+
+# How the shipped drafter was trained, and a run of minutes that shows whether training works here.
+SCALE       ?= full
+TRAIN_full  := --out _build/drafter --num-tokens 2000000 --epochs 6
+TRAIN_small := --out _build/small-drafter --num-tokens 100000 --max-steps 350
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint lab serve notebooks lossless bench compat clean
+.PHONY: help book test lint lab serve notebooks lossless bench compat train clean
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -48,6 +53,12 @@ bench: $(READY)  ## time the pipeline against plain decoding, into results/
 
 compat: $(READY) ## losslessness on the oldest supported torch and transformers, into results/
 	$(BIN)/python tools/compat.py
+
+train: $(READY)  ## train the shipped drafter anew from its committed tokens (hours), or SCALE=small (minutes)
+	$(BIN)/python -m spd_lib train --tokens training/smollm2 $(TRAIN_$(SCALE))
+ifeq ($(SCALE),small)
+	$(BIN)/python tools/small_training.py
+endif
 
 clean:           ## remove what was made, the virtual environments included
 	rm -rf _build .venv .venv-compat node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
