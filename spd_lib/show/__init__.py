@@ -8,13 +8,16 @@ from typing import Any
 
 _HOMES = {
     "BookFigure": "figures",
+    "anchor_ruler": "depths",
     "check_cycles": "checks",
     "check_plan": "checks",
     "check_rejection": "checks",
     "check_standing": "checks",
     "css_text": "palette",
+    "depth_strip": "depths",
     "distribution_bars": "figures",
     "layer_ruler": "ruler",
+    "mask_explorer": "depths",
     "pipe_grid": "grid",
     "pipe_svg": "picture",
     "pipe_text": "table",

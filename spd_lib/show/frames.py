@@ -1,0 +1,80 @@
+"""A figure with controls whose every state was drawn beforehand: choosing only shows another picture.
+
+So it needs no kernel and no network, and nothing is computed in the page that Python has not computed before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import count, product
+
+from .assets import asset
+from .palette import css_text
+
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One state of a figure: its HTML, and the same in words."""
+
+    html: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A figure with one group of choices a control. ``draw`` takes one choice of each and draws that state.
+
+    ``start``: the choices it opens with.
+    """
+
+    caption: str
+    controls: Mapping[str, Sequence[str]]
+    draw: Callable[..., Picture]
+    hint: str
+    start: tuple[str, ...]
+
+    @cached_property
+    def pictures(self) -> dict[tuple[str, ...], Picture]:
+        """Every state."""
+        return {choices: self.draw(*choices) for choices in product(*self.controls.values())}
+
+    def html(self) -> str:
+        """The figure as one self-contained piece of HTML; without a script it shows its first state."""
+        unique = list(dict.fromkeys([self.pictures[self.start], *self.pictures.values()]))
+        index = {"|".join(choices): unique.index(picture) for choices, picture in self.pictures.items()}
+        name = f"spd-frames-{next(_numbers)}"
+        opened = zip(self.controls.items(), self.start, strict=True)
+        groups = "".join(self._group(name, title, choices, start) for (title, choices), start in opened)
+        frames = "".join(
+            f'<div class="spd-frame" role="img" aria-label="{escape(picture.words)}"{" hidden" if place else ""}>'
+            f"{picture.html}</div>"
+            for place, picture in enumerate(unique)
+        )
+        return (
+            f'<div class="spd-frames" data-lm-suppress-shortcuts="true"><style>{css_text()}\n{asset("frames.css")}'
+            f"</style><figure><figcaption>{escape(self.caption)}</figcaption><form>{groups}</form>"
+            f'<div class="spd-scroll">{frames}</div></figure>'
+            f'<p class="spd-words" aria-live="polite">{escape(unique[0].words)}</p>'
+            f'<p class="spd-hint"><b>What to try.</b> {escape(self.hint)}</p>'
+            f'<script type="application/json">{json.dumps(index)}</script><script>{asset("frames.js")}</script></div>'
+        )
+
+    def _group(self, name: str, title: str, choices: Sequence[str], start: str) -> str:
+        radios = "".join(
+            f'<label><input type="radio" name="{escape(f"{name}-{title}")}" value="{escape(choice)}"'
+            f"{' checked' if choice == start else ''}>{escape(choice)}</label>"
+            for choice in choices
+        )
+        return f"<fieldset><legend>{escape(title)}</legend>{radios}</fieldset>"
+
+    def __str__(self) -> str:
+        return f"{self.caption}\n{self.pictures[self.start].words}"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/html": self.html(), "text/plain": str(self)}
