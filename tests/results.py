@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import datetime
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from spd_lib.evaluate.report import save as save
 from spd_lib.target.load import device_name, versions
 
 ROOT = Path(__file__).parents[1]
@@ -47,16 +47,3 @@ def provenance(command: str) -> dict[str, Any]:
     }
     today = datetime.date.today().isoformat()
     return {"command": command, "date": today, "machine": machine, "versions": versions(), "sources": sources()}
-
-
-def save(result: dict[str, Any], path: Path) -> None:
-    """Writes ``result`` as JSON, each item of its lists on one line; whole or not at all."""
-    lists = {key: value for key, value in result.items() if isinstance(value, list)}
-    text = json.dumps({**result, **{key: f"@{key}" for key in lists}}, indent=1, ensure_ascii=False)
-    for key, items in lists.items():
-        rows = ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in items)
-        text = text.replace(f'"@{key}"', f"[\n  {rows}\n ]" if items else "[]")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, path)

@@ -3,23 +3,53 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
-from ..core.plan import make_plan
+from ..core.plan import Plan, make_plan
 from ..draft.module import PipelineDraftModule
+from ..draft.pipeline_drafter import PipelineDrafter
 from ..target.layers import Decoder
 from ..target.load import Target
+from ..target.pipeline import Pipeline
 from .replay import Judged, Replay, lookup_judged
 from .texts import Sampling, Text
 
-RESAMPLES = 2000
-Counts = tuple[int, int]  # accepted, judged
+RESAMPLES, BOOTSTRAP_SEED = 2000, 0
+Counts = tuple[float, int]  # accepted, judged
+
+
+@dataclass
+class _Seen:
+    """What the replay found for one plan, an entry a text. ``agreed``: by fill."""
+
+    judged: list[list[Judged]] = field(default_factory=list)
+    agreed: dict[int, list[Counts]] = field(default_factory=lambda: defaultdict(list))
+    near_ties: int = 0
+
+    def add(self, replay: Replay, plan: Plan) -> None:
+        """Takes in one more text."""
+        self.judged.append(list(replay.judged(plan)))
+        self.near_ties += replay.near_ties(plan)
+        for fill in range(1, plan.num_stages + 1):
+            self.agreed[fill].append(replay.agreement(plan, fill))
+
+
+def plans_for(decoder: Decoder, stages: Sequence[int], plan: str) -> list[Plan]:
+    """A plan for each n. Raises ``ValueError`` for an n that the model cannot be cut into."""
+    return [make_plan(plan, decoder.num_layers, n, decoder.head_cost) for n in stages]
+
+
+def fit(module: PipelineDraftModule, target: Target) -> None:
+    """Brings the module to the target's device and dtype. Raises ``ValueError`` if it belongs to another target."""
+    drafter, pipeline = PipelineDrafter(module), Pipeline(target.model, 1)
+    pipeline.prefill([0], drafter.anchors)
+    drafter.begin(pipeline, [0])  # the drafter at work is the one who knows what it needs
 
 
 def acceptance_table(
@@ -34,101 +64,90 @@ def acceptance_table(
 ) -> dict[str, Any]:
     """Everything about acceptance on these texts, by replay.
 
-    The headline counts the tokens before an answer's first repeated 12-gram; "raw" counts all. Intervals are 95 %,
-    resampling whole texts.
+    The headline counts the tokens before an answer's first repeated 12-gram; "raw" and "near_ties" count all. Intervals
+    are 95 %, resampling whole texts. "agreement" is another number: the share of right drafts by fill wherever so many
+    tokens can be in flight, judged in a run or not.
     """
+    fit(module, target)
     decoder = Decoder(target.model)
-    module.to(decoder.device, decoder.dtype)
-    plans = {n: make_plan(plan, decoder.num_layers, n, decoder.head_cost) for n in stages}
-    judged: dict[int, list[list[Judged]]] = defaultdict(list)
-    lookup: list[list[Judged]] = []
-    near: dict[int, int] = defaultdict(int)
-    agreed: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
+    plans = plans_for(decoder, stages, plan)
+    seen = [_Seen() for _ in plans]
     for text in tqdm(texts, desc="replaying", unit="text"):
         replay = Replay(decoder, module, text, sampling, coupling)
-        lookup.append(list(lookup_judged(text, 4)))
-        for n, cut in plans.items():
-            judged[n].append(list(replay.judged(cut)))
-            near[n] += replay.near_ties(cut)
-            for fill in range(1, n + 1):
-                agreed[n, fill].append(replay.agreement(cut, fill))
-    counted = [text.counted for text in texts]
-    rows = [
-        _row(n, texts, judged[n], counted)
-        | {
-            "near_ties": near[n],
-            "agreement": {str(fill): _share(agreed[n, fill]) for fill in range(1, n + 1)},
-        }
-        for n in stages
-    ]
+        for each, cut in zip(seen, plans, strict=True):
+            each.add(replay, cut)
     return {
         "texts": len(texts),
         "new_tokens": sum(len(text.new_ids) for text in texts),
-        "counted_tokens": sum(counted),
-        "prompt_lookup": _figures(texts, lookup, counted),
-        "ceiling": _ceiling(module, texts, counted),
-        "stages": rows,
+        "counted_tokens": sum(text.counted for text in texts),
+        "prompt_lookup": _figures(texts, [list(lookup_judged(text, 1)) for text in texts]),
+        "ceiling": _ceiling(module, texts),
+        "stages": [_row(cut, texts, each) for cut, each in zip(plans, seen, strict=True)],
     }
 
 
-def _row(n: int, texts: Sequence[Text], judged: Sequence[Sequence[Judged]], counted: Sequence[int]) -> dict[str, Any]:
-    by_fill = {}
-    for fill in range(1, n + 1):
-        accepted, made = _count(judged, counted, lambda each, fill=fill: each.fill == fill)  # type: ignore[misc]
-        by_fill[str(fill)] = {"judged": made, "acceptance": accepted / made if made else None}
-    return {"n": n} | _figures(texts, judged, counted) | {"by_fill": by_fill}
-
-
-def _figures(texts: Sequence[Text], judged: Sequence[Sequence[Judged]], counted: Sequence[int]) -> dict[str, Any]:
-    """Headline, interval, raw number and categories."""
-    each = [_count([row], [limit]) for row, limit in zip(judged, counted, strict=True)]
-    raw = _count(judged, [len(text.new_ids) for text in texts])
-    categories: dict[str, list[Counts]] = defaultdict(list)
-    for text, counts in zip(texts, each, strict=True):
-        categories[text.category].append(counts)
+def _row(plan: Plan, texts: Sequence[Text], seen: _Seen) -> dict[str, Any]:
+    fills = range(1, plan.num_stages + 1)
+    counted = _counted(texts, seen.judged)
+    at_fill = {fill: [[each for each in row if each.fill == fill] for row in counted] for fill in fills}
     return {
-        "acceptance": _share(each),
-        "interval": interval(each),
-        "judged": sum(made for _, made in each),
-        "raw": _share([raw]),
-        "by_category": {name: _share(counts) for name, counts in categories.items()},
+        "n": plan.num_stages,
+        **_figures(texts, seen.judged),
+        "by_fill": {str(fill): estimate([_counts(row) for row in rows]) for fill, rows in at_fill.items()},
+        "near_ties": seen.near_ties,
+        "agreement": {str(fill): _share(seen.agreed[fill]) for fill in fills},
     }
 
 
-def _count(
-    judged: Iterable[Sequence[Judged]], limits: Iterable[int], keep: Callable[[Judged], bool] = lambda each: True
-) -> Counts:
-    found = [
-        each for row, limit in zip(judged, limits, strict=True) for each in row if each.index < limit and keep(each)
-    ]
-    return sum(each.accepted for each in found), len(found)
+def _figures(texts: Sequence[Text], judged: Sequence[Sequence[Judged]]) -> dict[str, Any]:
+    """Headline, raw number and categories."""
+    categories: dict[str, list[Counts]] = defaultdict(list)
+    for text, row in zip(texts, _counted(texts, judged), strict=True):
+        categories[text.category].append(_counts(row))
+    return {
+        **estimate([counts for group in categories.values() for counts in group]),
+        "raw": _share([_counts(row) for row in judged]),
+        "by_category": {name: estimate(counts) for name, counts in categories.items()},
+    }
 
 
-def _share(counts: Iterable[tuple[float, int]]) -> float | None:
+def _counted(texts: Sequence[Text], judged: Sequence[Sequence[Judged]]) -> list[list[Judged]]:
+    """The judged drafts that the headline counts."""
+    return [[each for each in row if each.index < text.counted] for text, row in zip(texts, judged, strict=True)]
+
+
+def _counts(judged: Iterable[Judged]) -> Counts:
+    flags = [each.accepted for each in judged]
+    return sum(flags), len(flags)
+
+
+def _share(counts: Iterable[Counts]) -> float | None:
     pairs = list(counts)
     made = sum(total for _, total in pairs)
     return sum(accepted for accepted, _ in pairs) / made if made else None
 
 
-def interval(counts: Sequence[Counts], level: float = 0.95, seed: int = 0) -> tuple[float, float] | None:
-    """Bootstrap interval of the pooled share, resampling texts; ``None`` if nothing was judged."""
+def estimate(counts: Sequence[Counts]) -> dict[str, Any]:
+    """The pooled share of texts with their (accepted, judged), its 95 % interval, and how many drafts it stands on."""
+    return {"acceptance": _share(counts), "interval": interval(counts), "judged": sum(made for _, made in counts)}
+
+
+def interval(counts: Sequence[Counts], level: float = 0.95, seed: int = BOOTSTRAP_SEED) -> tuple[float, float] | None:
+    """Percentile bootstrap interval of the pooled share, resampling texts; ``None`` if nothing was judged."""
     if not any(made for _, made in counts):
         return None
-    dice = random.Random(seed)
-    found: list[float] = []
-    while len(found) < RESAMPLES:
-        share = _share(dice.choices(counts, k=len(counts)))
-        if share is not None:
-            found.append(share)
-    found.sort()
-    skip = int((1 - level) / 2 * RESAMPLES)
-    return found[skip], found[-1 - skip]
+    dice = torch.Generator("cpu").manual_seed(seed)
+    chosen = torch.randint(len(counts), (RESAMPLES, len(counts)), generator=dice, device="cpu")
+    accepted, made = torch.tensor(counts, dtype=torch.float64, device="cpu")[chosen].sum(dim=1).unbind(dim=1)
+    shares = (accepted / made)[made > 0].sort().values
+    skip = int((1 - level) / 2 * len(shares))
+    return float(shares[skip]), float(shares[-1 - skip])
 
 
-def _ceiling(module: PipelineDraftModule, texts: Sequence[Text], counted: Sequence[int]) -> float | None:
+def _ceiling(module: PipelineDraftModule, texts: Sequence[Text]) -> float | None:
     """Share of the judged tokens that the module can draft at all."""
     known = set(module.draft_ids.tolist())
-    tokens = [token for text, limit in zip(texts, counted, strict=True) for token in text.new_ids[1:limit]]
+    tokens = [token for text in texts for token in text.new_ids[1 : text.counted]]
     return sum(token in known for token in tokens) / len(tokens) if tokens else None
 
 

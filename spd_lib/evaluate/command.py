@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..draft.module import PipelineDraftModule
+    from ..target import Target
 
 DEFAULT_STAGES = (2, 3, 4, 5, 6, 8, 10, 15, 16)
 
@@ -38,81 +39,58 @@ def add_acceptance(parser: argparse.ArgumentParser) -> None:
 
 
 def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be whole numbers such as 2,4,8, got {text!r}") from None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures, prints, saves."""
-    from ..draft.shipped import load_module, shipped_module
+    """Measures, prints, saves. What can be wrong is found out before the answers, which take minutes."""
     from ..target import load
-    from .acceptance import acceptance_table, weights_digest
-    from .questions import load_questions
+    from ..target.layers import Decoder
+    from .acceptance import BOOTSTRAP_SEED, acceptance_table, fit, plans_for, weights_digest
+    from .questions import load_questions, questions_digest
+    from .report import provenance, readable, save
     from .texts import Sampling, write_texts
 
+    if arguments.limit is not None and arguments.limit < 1:
+        raise ValueError(f"limit must be above 0, got {arguments.limit}")
     questions = load_questions(arguments.questions)[: arguments.limit]
-    target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
-    if arguments.drafter == "shipped":
-        module = shipped_module(target.name)
-    else:
-        module = load_module(Path(arguments.drafter), target.tokenizer)
-    digest = weights_digest(module)
     sampling = Sampling(arguments.temperature, arguments.seed)
+    target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
+    plans_for(Decoder(target.model), arguments.stages, arguments.plan)
+    module = _module(arguments, target)
+    drafter = weights_digest(module)  # before they take the target's dtype
+    fit(module, target)
+    if arguments.save is not None:
+        arguments.save.parent.mkdir(parents=True, exist_ok=True)
+        arguments.save.touch()  # complains about a place that cannot be written
     texts = write_texts(target, questions, sampling, arguments.max_new_tokens)
+    settings: dict[str, Any] = {
+        "drafter": drafter,
+        "plan": arguments.plan,
+        "temperature": arguments.temperature,
+        "coupling": None if sampling.greedy else arguments.coupling,
+        "seed": arguments.seed,
+        "bootstrap_seed": BOOTSTRAP_SEED,
+        "questions": arguments.questions,
+        "questions_digest": questions_digest(questions),
+        "max_new_tokens": arguments.max_new_tokens,
+    }
     table = acceptance_table(
         target, module, texts, arguments.stages, sampling, coupling=arguments.coupling, plan=arguments.plan
     )
-    result = _settings(arguments, target, digest) | table
+    result = provenance(target) | settings | table
     if arguments.save is not None:
-        arguments.save.parent.mkdir(parents=True, exist_ok=True)
-        arguments.save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result) if arguments.json else _printed(result))
+        save(result, arguments.save)
+    print(json.dumps(result, ensure_ascii=False) if arguments.json else readable(result))
     return 0
 
 
-def _settings(arguments: argparse.Namespace, target: Any, digest: str) -> dict[str, Any]:
-    import torch
+def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:
+    from ..draft.shipped import load_module, shipped_module
 
-    from ..target.load import device_name, versions
-
-    return {
-        "command": "python -m spd_lib " + " ".join(sys.argv[1:]),
-        "date": datetime.date.today().isoformat(),
-        "machine": {
-            "device": device_name(target.device),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-        },
-        "versions": versions(),
-        "target": target.name,
-        "dtype": str(target.dtype).removeprefix("torch."),
-        "drafter": digest,
-        "plan": arguments.plan,
-        "temperature": arguments.temperature,
-        "coupling": None if arguments.temperature == 0 else arguments.coupling,
-        "seed": arguments.seed,
-        "questions": arguments.questions,
-        "max_new_tokens": arguments.max_new_tokens,
-    }
-
-
-def _printed(result: dict[str, Any]) -> str:
-    """The table for people."""
-    categories = list(result["prompt_lookup"]["by_category"])
-    lines = [f"{'n':>13}  accepted  95 % interval    raw   full pipe  " + "  ".join(f"{c:>12}" for c in categories)]
-    rows = [(str(row["n"]), row, row["agreement"][str(row["n"])]) for row in result["stages"]]
-    for name, row, full in [*rows, ("prompt lookup", result["prompt_lookup"], None)]:
-        low, high = row["interval"] or (None, None)
-        cells = "  ".join(f"{_number(row['by_category'][category]):>12}" for category in categories)
-        lines.append(
-            f"{name:>13}  {_number(row['acceptance']):>8}  {_number(low)} … {_number(high)}  {_number(row['raw'])}  "
-            f"{_number(full):>9}  {cells}"
-        )
-    lines.append(
-        f"{result['texts']} answers, {result['counted_tokens']} of {result['new_tokens']} tokens before a repeated "
-        f"12-gram; the drafter can draft {_number(result['ceiling'])} of them"
-    )
-    return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    if arguments.drafter == "shipped":
+        return shipped_module(target.name)
+    return load_module(Path(arguments.drafter), target.tokenizer)

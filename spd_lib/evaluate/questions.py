@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name("prompts")
@@ -26,17 +28,20 @@ def load_questions(name: str | Path = "own") -> list[Question]:
     """
     path = FOLDER / f"{name}.jsonl" if name in NAMED else Path(name).expanduser()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): JSON texts may hold other line breaks, such as U+2028, as they are.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read the questions in {path}: {error}") from error
-    found = [_question(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    found: dict[str, Question] = {}
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            question = _question(line, f"{path}, line {number}")
+            if question.question_id in found:
+                raise ValueError(f"{path}, line {number}: question_id {question.question_id!r} occurs twice")
+            found[question.question_id] = question
     if not found:
         raise ValueError(f"{path} has no questions")
-    names = [question.question_id for question in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{path}: question_id {twice!r} occurs twice")
-    return found
+    return list(found.values())
 
 
 def _question(line: str, place: str) -> Question:
@@ -46,7 +51,17 @@ def _question(line: str, place: str) -> Question:
         raise ValueError(f"{place}: not JSON") from None
     if not isinstance(record, dict) or "question_id" not in record or "turns" not in record:
         raise ValueError(f"{place}: a question needs question_id and turns")
-    turns = record["turns"]
+    name, turns, category = record["question_id"], record["turns"], record.get("category", "all")
+    if not isinstance(name, (str, int)):
+        raise ValueError(f"{place}: question_id must be a text or a number, got {name!r}")
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise ValueError(f"{place}: turns must be a list of texts, got {turns!r}")
-    return Question(str(record["question_id"]), tuple(turns), str(record.get("category", "all")))
+    if not isinstance(category, str):
+        raise ValueError(f"{place}: category must be a text, got {category!r}")
+    return Question(str(name), tuple(turns), category)
+
+
+def questions_digest(questions: Sequence[Question]) -> str:
+    """Names the questions: sixteen hex digits of the sha256 of all that is in them."""
+    text = json.dumps([asdict(question) for question in questions])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -84,7 +84,9 @@ class Replay:
         if self.sampling.greedy or self.coupling != "rejection" or not len(self._truth):
             return None
         scores = self._warped(decoder.head(self._states[-1][self._asks][None]))
-        return scores.double().softmax(dim=-1).gather(1, self._truth[:, None])[:, 0]
+        likelihood = scores.double().softmax(dim=-1).gather(1, self._truth[:, None])[:, 0]
+        # The text was written one token at a time: at the edge of top-k or top-p rounding may rule its token out here.
+        return likelihood.clamp_min(torch.finfo(torch.float64).tiny)
 
     def _warped(self, scores: Tensor) -> Tensor:
         return self._warp(torch.zeros(len(scores), 1, dtype=torch.int64), scores) if self._warp else scores
@@ -151,10 +153,7 @@ def lookup_judged(text: Text, num_stages: int) -> Iterator[Judged]:
 
 def trace_of(text: Text, judged: list[Judged], num_stages: int) -> Trace:
     """The Trace of the run that these judgements make."""
-    return simulate(
-        [each.accepted for each in judged],
-        num_stages,
-        len(text.new_ids),
-        budget=text.budget,
-        prompt_length=len(text.prompt_ids),
-    )
+    flags, length = [each.accepted for each in judged], len(text.prompt_ids)
+    trace = simulate(flags, num_stages, len(text.new_ids), budget=text.budget, prompt_length=length)
+    # The simulator cannot know that the last token of the budget was an end of sequence.
+    return replace(trace, stop_reason=text.stop_reason)

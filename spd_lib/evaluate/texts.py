@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
+from torch import nn
 from tqdm.auto import tqdm
 
 from ..baselines import autoregressive
+from ..decode.generate import as_ids
 from ..decode.sampling import GREEDY_BELOW, Sampler, make_rule, warpers
 from ..target.load import Target, cache_folder, encode_chat
 from ..target.pipeline import Pipeline
 from .questions import Question
 
 REPEAT_TOKENS = 12
+SAMPLED_WEIGHTS = 1024  # of each tensor, for the fingerprint of a model
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How texts are sampled. ``temperature`` 0 is greedy; else plain sampling with position-keyed noise."""
+    """How texts are sampled. ``temperature`` 0 is greedy; else plain sampling with position-keyed noise.
+
+    Raises ``ValueError`` for what no sampling chain can be made of.
+    """
 
     temperature: float = 0.0
     seed: int = 0
     top_k: int | None = None
     top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        warpers(self.temperature, self.top_k, self.top_p)
 
     @property
     def greedy(self) -> bool:
@@ -45,7 +56,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Text:
-    """An answer. ``row``: which random numbers it was sampled with. ``budget``: the ``max_new_tokens`` it was given."""
+    """An answer. ``row``: which random numbers it was sampled with. ``budget``: the ``max_new_tokens`` it was given.
+
+    ``stop_reason``: "eos" or "budget".
+    """
 
     question_id: str
     category: str
@@ -53,8 +67,9 @@ class Text:
     prompt_ids: tuple[int, ...]
     new_ids: tuple[int, ...]
     budget: int
+    stop_reason: str
 
-    @property
+    @cached_property
     def counted(self) -> int:
         """New tokens before the answer's first repeated 12-gram, cut where the second occurrence starts."""
         seen: set[tuple[int, ...]] = set()
@@ -71,48 +86,68 @@ def write_texts(
 ) -> list[Text]:
     """The target's answers to the first turns, in its chat template, up to its end-of-sequence token.
 
-    Kept in the cache folder, one file a question: a killed run loses at most one answer.
+    Kept in the cache folder, one file an answer: a killed run loses at most one. Raises ``ValueError`` before the
+    first answer if a question leaves no room for ``max_new_tokens``.
     """
-    pipeline = Pipeline(target.model, 1)
-    folder = cache_folder() / "texts" / _name(target, sampling, max_new_tokens)
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = []
-    for row, question in enumerate(tqdm(questions, desc="answering", unit="question")):
-        prompt = encode_chat(target, question.turns[0])[0].tolist()
-        texts.append(_kept(folder, pipeline, target, question, row, prompt, sampling, max_new_tokens))
-    return texts
+    writer = _Writer(target, sampling, max_new_tokens)
+    prompts = [writer.prompt(question) for question in questions]
+    progress = tqdm(zip(questions, prompts, strict=True), total=len(prompts), desc="answering", unit="question")
+    return [writer.text(question, row, prompt) for row, (question, prompt) in enumerate(progress)]
 
 
-def _kept(
-    folder: Path,
-    pipeline: Pipeline,
-    target: Target,
-    question: Question,
-    row: int,
-    prompt: list[int],
-    sampling: Sampling,
-    budget: int,
-) -> Text:
-    key = hashlib.sha256(json.dumps([prompt, 0 if sampling.greedy else row]).encode()).hexdigest()[:24]
-    path = folder / f"{key}.json"
-    if path.exists():
-        new_ids = json.loads(path.read_text(encoding="utf-8"))
-    else:
-        ends = target.model.generation_config.eos_token_id
-        eos = [ends] if isinstance(ends, int) else list(ends or [])
-        sampler = sampling.sampler(row, pipeline.decoder.vocab_size, pipeline.decoder.device)
-        new_ids = autoregressive(pipeline, sampler, prompt, budget, eos).token_ids
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(new_ids), encoding="utf-8")
+class _Writer:
+    """Finds answers in the cache folder and writes those that are not there."""
+
+    def __init__(self, target: Target, sampling: Sampling, budget: int) -> None:
+        self.target, self.sampling, self.budget = target, sampling, budget
+        self.pipeline = Pipeline(target.model, 1)
+        self.eos = as_ids(getattr(target.model.generation_config, "eos_token_id", None))
+        self.folder = cache_folder() / "texts" / self._name()
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _name(self) -> str:
+        """A folder name for all that decides the texts, whatever they answer."""
+        settings = {"temperature": 0} if self.sampling.greedy else asdict(self.sampling)
+        place = [str(self.target.dtype), self.target.device.type]
+        parts = [self.target.name, fingerprint(self.target.model), *place, settings, self.budget, sorted(self.eos)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+
+    def prompt(self, question: Question) -> list[int]:
+        """The ids of the first turn in the chat template."""
+        ids = encode_chat(self.target, question.turns[0])[0].tolist()
+        longest = self.pipeline.decoder.max_positions
+        if longest is not None and len(ids) + self.budget > longest:
+            raise ValueError(
+                f"question {question.question_id!r}: {len(ids)} prompt tokens and max_new_tokens={self.budget} exceed "
+                f"the model's {longest} positions"
+            )
+        return ids
+
+    def text(self, question: Question, row: int, prompt: list[int]) -> Text:
+        """The answer, sampled with the random numbers of ``row``."""
+        key = json.dumps([prompt, 0 if self.sampling.greedy else row])
+        path = self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+        if not path.exists():
+            self._write(path, row, prompt)
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        new_ids, reason = tuple(kept["new_ids"]), kept["stop_reason"]
+        return Text(question.question_id, question.category, row, tuple(prompt), new_ids, self.budget, reason)
+
+    def _write(self, path: Path, row: int, prompt: list[int]) -> None:
+        decoder = self.pipeline.decoder
+        sampler = self.sampling.sampler(row, decoder.vocab_size, decoder.device)
+        trace = autoregressive(self.pipeline, sampler, prompt, self.budget, self.eos)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        kept = {"new_ids": trace.token_ids, "stop_reason": trace.stop_reason}
+        temporary.write_text(json.dumps(kept), encoding="utf-8")
         temporary.replace(path)
-    return Text(question.question_id, question.category, row, tuple(prompt), tuple(new_ids), budget)
 
 
-def _name(target: Target, sampling: Sampling, budget: int) -> str:
-    """A folder name for all that decides the texts: the target's weights, their type, the sampling, the budget."""
-    weights = hashlib.sha256()
-    for parameter in list(target.model.parameters())[::16]:
-        weights.update(parameter.detach().flatten()[:4096].float().cpu().numpy().tobytes())
-    settings = asdict(sampling) if not sampling.greedy else {"temperature": 0}
-    parts = [weights.hexdigest(), str(target.dtype), target.device.type, settings, budget]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
+def fingerprint(model: nn.Module) -> str:
+    """Hash of weights spread over every tensor of the model: a few of each, so that large models take no time."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        flat = parameter.detach().flatten()
+        some = flat[:: max(1, len(flat) // SAMPLED_WEIGHTS)].float().cpu()
+        digest.update(f"{name} {list(parameter.shape)}".encode() + some.numpy().tobytes())
+    return digest.hexdigest()

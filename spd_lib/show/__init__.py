@@ -10,6 +10,7 @@ _HOMES = {
     "BookFigure": "figures",
     "anchor_ruler": "depths",
     "check_cycles": "checks",
+    "check_kinds": "checks",
     "check_plan": "checks",
     "check_rejection": "checks",
     "check_standing": "checks",

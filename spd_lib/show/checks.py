@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from spd_lib.core.metrics import num_cycles, num_refills
-from spd_lib.core.plan import even
+from spd_lib.core.plan import Plan, even
 from spd_lib.core.simulate import coin_flips, simulate
-from spd_lib.core.staircase import standing
+from spd_lib.core.staircase import row_kinds, standing
 
 PAGE_COLUMNS = 76  # what a page shows of a printed line without scrolling
 
@@ -143,6 +143,36 @@ def _check_one_standing(my_standing: Callable[..., Sequence[int | None]], newest
         raise _Wrong(f"{said} Which token has just entered stage 0?")
     stage = next(stage for stage in range(stages) if answer[stage] != right[stage])
     raise _Wrong(f"{said} Look at stage {stage}: its token entered the pipe {stage} cycles before the newest.")
+
+
+def check_kinds(my_kinds: Callable[[Sequence[int], Sequence[int], int], Sequence[int]]) -> None:
+    """Exercise of *Multi-depth features*: ``my_kinds(anchors, boundaries, fill)`` → kinds in flight, newest first.
+
+    boundaries: layers passed after 0 … n stages.
+    """
+
+    def attempt() -> None:
+        for anchors in ((0, 4, 8, 12, 16, 20, 24, 30), (0, 15, 30), tuple(range(31))):
+            for stages in (1, 2, 4, 5, 8, 16, 30):
+                for fill in range(1, stages + 3):
+                    _check_one_flight(my_kinds, anchors, even(30, stages), fill)
+
+    _report("check_kinds", "right for every n, every fill, and three sets of anchors.", attempt)
+
+
+def _check_one_flight(my_kinds: Callable[..., Sequence[int]], anchors: Sequence[int], plan: Plan, fill: int) -> None:
+    stages = plan.num_stages
+    case = f"With the anchors {', '.join(map(str, anchors[:4]))} … on 30 layers, n = {stages} and fill {fill}"
+    answer = _sequence(_call(my_kinds, case, anchors, plan.boundaries, fill), case)
+    right = list(row_kinds(plan, anchors, fill))
+    if answer == right:
+        return
+    said = f"{case}, you say {answer}."
+    if len(answer) != len(right):
+        raise _Wrong(f"{said} How many tokens can be in flight?")
+    place = next(place for place in range(len(right)) if answer[place] != right[place])
+    layers = plan.boundaries[place]
+    raise _Wrong(f"{said} Look at place {place}: its token has passed {layers} layers. Which anchor is its deepest?")
 
 
 Distribution = Sequence[float]
