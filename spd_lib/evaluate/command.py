@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:
     from ..draft.shipped import load_module, shipped_module
 
-    if arguments.drafter == "shipped":
-        return shipped_module(target.name)
-    return load_module(Path(arguments.drafter), target.tokenizer)
+    with contextlib.redirect_stdout(sys.stderr):  # huggingface_hub says there what it loads
+        if arguments.drafter == "shipped":
+            return shipped_module(target.name)
+        return load_module(Path(arguments.drafter), target.tokenizer)

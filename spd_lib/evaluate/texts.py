@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from ..baselines import autoregressive
 from ..decode.generate import as_ids
 from ..decode.sampling import GREEDY_BELOW, Sampler, make_rule, warpers
+from ..decode.stopping import StopRule
 from ..target.load import Target, cache_folder, encode_chat
 from ..target.pipeline import Pipeline
 from .questions import Question
@@ -87,7 +88,7 @@ def write_texts(
     """The target's answers to the first turns, in its chat template, up to its end-of-sequence token.
 
     Kept in the cache folder, one file an answer: a killed run loses at most one. Raises ``ValueError`` before the
-    first answer if a question leaves no room for ``max_new_tokens``.
+    first answer for an impossible seed or budget and for a question that leaves no room for ``max_new_tokens``.
     """
     writer = _Writer(target, sampling, max_new_tokens)
     prompts = [writer.prompt(question) for question in questions]
@@ -102,6 +103,9 @@ class _Writer:
         self.target, self.sampling, self.budget = target, sampling, budget
         self.pipeline = Pipeline(target.model, 1)
         self.eos = as_ids(getattr(target.model.generation_config, "eos_token_id", None))
+        # What neither of the two accepts is said now and not in the middle of a progress bar.
+        StopRule(0, budget)
+        sampling.sampler(0, self.pipeline.decoder.vocab_size, target.device)
         self.folder = cache_folder() / "texts" / self._name()
         self.folder.mkdir(parents=True, exist_ok=True)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 _HOMES = {
     "BookFigure": "figures",
+    "acceptance_bars": "acceptances",
     "anchor_ruler": "depths",
+    "check_acceptance": "checks",
     "check_cycles": "checks",
     "check_kinds": "checks",
     "check_plan": "checks",
@@ -16,6 +18,9 @@ _HOMES = {
     "check_standing": "checks",
     "css_text": "palette",
     "depth_strip": "depths",
+    "fill_curves": "acceptances",
+    "judged_shares": "acceptances",
+    "training_curve": "acceptances",
     "distribution_bars": "figures",
     "layer_ruler": "ruler",
     "mask_explorer": "depths",

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from spd_lib.core.metrics import num_cycles, num_refills
+from spd_lib.core.metrics import acceptance_by_fill, num_cycles, num_refills
 from spd_lib.core.plan import Plan, even
 from spd_lib.core.simulate import coin_flips, simulate
 from spd_lib.core.staircase import row_kinds, standing
@@ -173,6 +173,26 @@ def _check_one_flight(my_kinds: Callable[..., Sequence[int]], anchors: Sequence[
     place = next(place for place in range(len(right)) if answer[place] != right[place])
     layers = plan.boundaries[place]
     raise _Wrong(f"{said} Look at place {place}: its token has passed {layers} layers. Which anchor is its deepest?")
+
+
+def check_acceptance(my_acceptance: Callable[[Sequence[float]], float]) -> None:
+    """Exercise of *The draft module*: ``my_acceptance(agreement)`` → acceptance rate of a long run.
+
+    agreement: probability that a draft is right at fill 1 … n.
+    """
+
+    def attempt() -> None:
+        for agreement in ((0.5,), (0.6, 0.6, 0.6), (0.9, 0.2), (0.4, 0.5, 0.6, 0.7), (0.8, 0.7, 0.6, 0.5, 0.0)):
+            case = f"With agreement {', '.join(map(str, agreement))}"
+            answer = _call(my_acceptance, case, list(agreement))
+            right = acceptance_by_fill(agreement)
+            if not (isinstance(answer, (int, float)) and math.isclose(answer, right, abs_tol=1e-6)):
+                raise _Wrong(
+                    f"{case}, you say {answer}. How often is a draft at each fill judged, and how long does a full "
+                    "pipe stay full?"
+                )
+
+    _report("check_acceptance", "right, whether the drafter gets better or worse as the pipe fills.", attempt)
 
 
 Distribution = Sequence[float]

@@ -52,7 +52,7 @@ def write(row: int, sampling: Sampling, eos: tuple[int, ...] = (), budget: int =
 
 @cache
 def texts(sampling: Sampling) -> list[Text]:
-    return [write(row, sampling) for row in range(10)]
+    return [write(row, sampling) for row in range(8)]
 
 
 @cache

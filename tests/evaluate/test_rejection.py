@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from functools import cache
 
@@ -10,14 +11,33 @@ import torch
 
 from spd_lib.core.staircase import row_kinds
 from spd_lib.decode.sampling import Sampler, make_rule, warpers
+from spd_lib.draft.module import PipelineDraftModule
+from spd_lib.draft.pipeline_drafter import PipelineDrafter
+from spd_lib.evaluate.replay import Drafts, Replay
 from spd_lib.evaluate.texts import Sampling, Text
 from spd_lib.target.layers import Decoder
 from tests.families import VOCAB, own_logits
 
 from .learnt import CPU, SAMPLED, engine, fills, half_right, model, plan, replay, texts, verdicts
 
-RUNS, NUM_STAGES = 30, 3
+RUNS, NUM_STAGES = 24, 3
 Outcome = tuple[int, float, bool]  # fill, chance by replay, accepted by the engine
+
+
+@cache
+def unsure() -> PipelineDraftModule:
+    """A drafter that seldom puts all on one token, so that little is certain."""
+    module = copy.deepcopy(half_right())
+    module.head.weight *= 0.25
+    return module
+
+
+def kinds(fill: int, num_stages: int = NUM_STAGES) -> tuple[int, ...]:
+    return row_kinds(plan(num_stages), unsure().config.anchors, fill)
+
+
+def rejected(text: Text, sampling: Sampling = SAMPLED) -> Replay:
+    return replay(text, sampling, "rejection", unsure())
 
 
 @cache
@@ -25,15 +45,13 @@ def outcomes() -> list[Outcome]:
     """Many engine runs under rejection, each with the chances that a replay of its very text gives."""
     found: list[Outcome] = []
     for seed in range(RUNS):
-        asked = texts(SAMPLED)[seed % 10]
+        asked = texts(SAMPLED)[seed % 8]
         rule = make_rule("rejection", seed=seed, row=0, vocab_size=VOCAB, device=CPU)
         sampler = Sampler(rule, warpers(1.0, None, None), vocab_size=VOCAB, device=CPU)
-        trace = engine(asked, NUM_STAGES, sampler)
-        text = replace(asked, new_ids=tuple(trace.token_ids))
-        again = replay(text, SAMPLED, "rejection")
-        kinds = {fill: row_kinds(plan(NUM_STAGES), half_right().config.anchors, fill) for fill in (1, 2, 3)}
+        trace = engine(asked, NUM_STAGES, sampler, drafter=PipelineDrafter(unsure()))
+        again = rejected(replace(asked, new_ids=tuple(trace.token_ids)))
         made = zip(fills(trace), verdicts(trace), strict=True)
-        found += [(fill, float(again.drafts(kinds[fill]).chance[i]), flag) for i, (fill, flag) in enumerate(made)]
+        found += [(fill, float(again.drafts(kinds(fill)).chance[i]), flag) for i, (fill, flag) in enumerate(made)]
     return found
 
 
@@ -59,7 +77,7 @@ def test_chances_are_right_one_by_one() -> None:
     assert {0.0, 1.0} <= {chance for _, chance, _ in outcomes()}
 
 
-@pytest.mark.parametrize("sampling", [SAMPLED, Sampling(0.8, 5, top_k=6)], ids=["plain", "top-k"])
+@pytest.mark.parametrize("sampling", [SAMPLED, Sampling(0.8, 5, top_k=30)], ids=["plain", "top-k"])
 def test_the_mean_chance_is_the_overlap(sampling: Sampling) -> None:
     """Σ_x P(x) · min(1, Q(x)/P(x)) = Σ_x min(P, Q), with P from the model's own forward, over every token x."""
     asked = texts(SAMPLED)[2]
@@ -70,15 +88,15 @@ def test_the_mean_chance_is_the_overlap(sampling: Sampling) -> None:
         return (chain(None, logits[None])[0] if chain else logits).double().softmax(0)
 
     target = warped(own_logits(model(), ids))
-    module = half_right()
+    module = unsure()
     states = Decoder(model()).read(torch.tensor([ids]), module.config.anchors)
     proposal = target.new_zeros(VOCAB)
-    proposal[module.draft_ids] = warped(module(states, row_kinds(plan(3), module.config.anchors, 1))[-1])
+    proposal[module.draft_ids] = warped(module(states, kinds(1))[-1])
     mean = 0.0
     for token in range(VOCAB):
         if target[token] > 0:
             text = Text("q", "all", 0, asked.prompt_ids, (asked.new_ids[0], token), 2, "budget")
-            chance = replay(text, sampling, "rejection").drafts((0,)).chance
+            chance = rejected(text, sampling).drafts(kinds(1)).chance
             mean += float(target[token] * chance[0])
     overlap = float(target.minimum(proposal).sum())
     assert 0.02 < overlap < 0.98
@@ -88,25 +106,27 @@ def test_the_mean_chance_is_the_overlap(sampling: Sampling) -> None:
 def test_flags_are_drawn_from_the_chances_with_fixed_dice() -> None:
     judged, expected, variance = 0, 0.0, 0.0
     for seed in range(40):
-        text = texts(SAMPLED)[seed % 10]
+        text = texts(SAMPLED)[seed % 8]
         sampling = Sampling(1.0, seed)
-        again = replay(text, sampling, "rejection")
+        again = rejected(text, sampling)
         drawn = list(again.judged(plan(2)))
-        assert drawn == list(again.judged(plan(2))) == list(replay(text, sampling, "rejection").judged(plan(2)))
-        kinds = {fill: row_kinds(plan(2), half_right().config.anchors, fill) for fill in (1, 2)}
+        assert drawn == list(again.judged(plan(2))) == list(rejected(text, sampling).judged(plan(2)))
         for each in drawn:
-            chance = float(again.drafts(kinds[each.fill]).chance[each.index - 1])
+            chance = float(again.drafts(kinds(each.fill, 2)).chance[each.index - 1])
             judged += each.accepted
             expected += chance
             variance += chance * (1 - chance)
     assert abs(judged - expected) < 4 * variance**0.5
 
 
-def test_other_seeds_questions_and_stages_have_other_dice() -> None:
+def test_other_seeds_questions_and_plans_have_other_dice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With even chances everywhere the flags show the dice alone."""
     text = texts(SAMPLED)[0]
+    fair = torch.full((len(text.new_ids) - 1,), 0.5, dtype=torch.float64)
+    monkeypatch.setattr(Replay, "drafts", lambda self, kinds: Drafts(fair, fair > 1))
     other = replace(text, question_id="another")
     flags = [
-        [each.accepted for each in replay(asked, Sampling(1.0, seed), "rejection").judged(plan(num_stages))]
-        for asked, seed, num_stages in ((text, 0, 1), (text, 1, 1), (other, 0, 1), (text, 0, 2))
+        tuple(each.accepted for each in rejected(asked, Sampling(1.0, seed)).judged(plan(num_stages)))
+        for asked, seed, num_stages in ((text, 0, 1), (text, 1, 1), (other, 0, 1), (text, 0, 2), (text, 0, 1))
     ]
-    assert len({tuple(each) for each in flags}) == 4
+    assert len(set(flags)) == 4 and flags[0] == flags[4]

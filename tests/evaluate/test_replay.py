@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def test_the_sampling_chain_is_replayed(sampling: Sampling) -> None:
 
 
 @SAMPLINGS
-@pytest.mark.parametrize("num_stages", [1, 4, 8])
+@pytest.mark.parametrize("num_stages", [1, 4])
 @pytest.mark.parametrize("at", [0, 1, 9, NEW_TOKENS - 1])
 def test_an_end_of_sequence_ends_the_replay_too(at: int, num_stages: int, sampling: Sampling) -> None:
     """Inside the budget, with its very last token, and with the free first one."""
@@ -105,9 +106,10 @@ def test_near_ties_are_counted() -> None:
 
 
 def test_agreement_asks_everywhere() -> None:
-    """By fill, against the draft of every position where so many generated tokens can be in flight."""
+    """By fill, against the draft of every counted position where so many generated tokens can be in flight."""
     module, anchors = half_right(), half_right().config.anchors
-    text = texts(GREEDY)[1]
+    text = replace(texts(GREEDY)[1], new_ids=texts(GREEDY)[1].new_ids[:14] * 2)
+    assert text.counted == 14
     ids = [*text.prompt_ids, *text.new_ids]
     states = Decoder(model()).read(torch.tensor([ids]), anchors)
     for num_stages in (2, 8):

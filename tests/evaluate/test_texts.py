@@ -28,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The prompts that were really answered; the run is killed in the middle of one that contains `kill`."""
+    """The prompts that were really answered, not found in the cache."""
     made: list[tuple[int, ...]] = []
     plain = module.autoregressive
 
@@ -95,7 +95,7 @@ def test_a_half_written_file_is_no_answer(cache: Path, calls, monkeypatch: pytes
 
 
 def test_what_decides_a_text_is_in_its_key(calls) -> None:
-    """Each of these must be written anew; only the greedy seed and the order of greedy questions do not matter."""
+    """Each of these is written anew; to a greedy answer, seed and row do not matter."""
     target = chatty()
     ask = [QUESTIONS[0]]
     shifted = copy.deepcopy(target.model)
@@ -123,10 +123,11 @@ def test_what_decides_a_text_is_in_its_key(calls) -> None:
 
 
 def test_the_fingerprint_sees_every_tensor() -> None:
+    """Also where only a part of it differs."""
     model = copy.deepcopy(chatty().model)
     seen = {fingerprint(model)}
     for parameter in model.parameters():
-        parameter += 1e-3
+        parameter[len(parameter) // 2 :] += 1e-3
         seen.add(fingerprint(model))
     assert len(seen) == 1 + len(list(model.parameters()))
     assert fingerprint(chatty().model) in seen

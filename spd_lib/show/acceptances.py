@@ -1,0 +1,158 @@
+"""Charts of how often a drafter is right, from the results of `python -m spd_lib acceptance` and from training logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .figures import BookFigure, NumberTable, chart_layout, chart_marker
+from .palette import style
+
+
+def acceptance_bars(result: Mapping[str, Any]) -> BookFigure:
+    """Acceptance by number of stages with 95 % intervals, prompt lookup and the ceiling of the vocabulary as lines."""
+    import plotly.graph_objects as go
+
+    rows = result["stages"]
+    names = [str(row["n"]) for row in rows]
+    values = [row["acceptance"] for row in rows]
+    low, high = ([row["interval"][side] for row in rows] for side in (0, 1))
+    fig = go.Figure()
+    fig.add_bar(
+        x=names,
+        y=values,
+        marker=chart_marker("committed"),
+        name="draft module",
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [h - v for h, v in zip(high, values, strict=True)],
+            "arrayminus": [v - lo for v, lo in zip(values, low, strict=True)],
+            "color": style("judged").chart,
+        },
+        hovertemplate="n = %{x}: %{y:.3f}<extra></extra>",
+    )
+    lookup = result["prompt_lookup"]["acceptance"]
+    levels = (("ceiling of the draft vocabulary", result["ceiling"], "dot"), ("prompt lookup", lookup, "dash"))
+    for name, level, dash in levels:
+        fig.add_scatter(
+            x=names,
+            y=[level] * len(names),
+            mode="lines",
+            name=name,
+            line={"color": style("corrected").chart, "dash": dash, "width": 2.5},
+            hovertemplate=f"{name}: %{{y:.3f}}<extra></extra>",
+        )
+    fig.update_layout(
+        chart_layout(
+            380,
+            xaxis={"title": {"text": "stages n"}, "type": "category"},
+            yaxis={"title": {"text": "acceptance rate"}, "range": [0, 1]},
+        )
+    )
+    table = [
+        [row["n"], f"{row['acceptance']:.3f}", f"{row['interval'][0]:.3f} … {row['interval'][1]:.3f}",
+         f"{row['raw']:.3f}", f"{row['agreement'][str(row['n'])]:.3f}"]
+        for row in rows
+    ]  # fmt: skip
+    told = ", ".join(f"{row[1]} at n = {row[0]}" for row in table)
+    alt = f"Acceptance: {told}. Prompt lookup on the same tokens: {lookup:.3f}. Ceiling: {result['ceiling']:.3f}."
+    headings = ["n", "acceptance", "95 % interval", "all tokens", "agreement, full pipe"]
+    return BookFigure(fig, alt, NumberTable(headings, table))
+
+
+def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
+    """Teacher-forced agreement by tokens in flight, one curve for each n, and how often each fill is judged."""
+    import plotly.graph_objects as go
+
+    rows = {row["n"]: row for row in result["stages"] if row["n"] in stages}
+    dashes = ("solid", "dash", "dot", "dashdot")
+    fig = go.Figure()
+    for dash, (n, row) in zip(dashes, rows.items(), strict=False):
+        fig.add_scatter(
+            x=[int(fill) for fill in row["agreement"]],
+            y=list(row["agreement"].values()),
+            mode="lines+markers",
+            line={"color": style("committed").chart, "dash": dash, "width": 2.5},
+            name=f"n = {n}",
+            hovertemplate=f"n = {n}, %{{x}} in flight: %{{y:.3f}}<extra></extra>",
+        )
+    fig.update_layout(
+        chart_layout(
+            380,
+            xaxis={"title": {"text": "tokens in flight when the draft was made"}},
+            yaxis={"title": {"text": "drafts that are right"}, "rangemode": "tozero"},
+        )
+    )
+    last = rows[max(rows)]
+    judged = sum(entry["judged"] for entry in last["by_fill"].values())
+    table = [
+        [fill, *(f"{row['agreement'][fill]:.3f}" if fill in row["agreement"] else "" for row in rows.values()),
+         f"{100 * last['by_fill'][fill]['judged'] / judged:.1f} %"]
+        for fill in last["agreement"]
+    ]  # fmt: skip
+    curves = "; ".join(
+        f"n = {n}: {row['agreement']['1']:.3f} with one token in flight, {row['agreement'][str(n)]:.3f} in a full pipe"
+        for n, row in rows.items()
+    )
+    headings = ["in flight", *(f"n = {n}" for n in rows), f"judged, n = {max(rows)}"]
+    return BookFigure(fig, f"Drafts that are right, by tokens in flight. {curves}.", NumberTable(headings, table))
+
+
+def judged_shares(acceptance: float, num_stages: int) -> BookFigure:
+    """Share of all judged drafts that were made at each fill, if each draft is right with the same probability."""
+    import plotly.graph_objects as go
+
+    reached = [acceptance ** (fill - 1) for fill in range(1, num_stages + 1)]
+    reached[-1] /= 1 - acceptance  # a full pipe stays full until it errs
+    shares = [share / sum(reached) for share in reached]
+    fills = list(range(1, num_stages + 1))
+    fig = go.Figure()
+    fig.add_bar(
+        x=fills,
+        y=[round(100 * share, 2) for share in shares],
+        marker=chart_marker("in-flight"),
+        hovertemplate="%{x} in flight: %{y:.1f} %<extra></extra>",
+    )
+    fig.update_layout(
+        chart_layout(
+            320,
+            xaxis={"title": {"text": "tokens in flight when the draft was made"}, "tickvals": fills},
+            yaxis={"title": {"text": "share of judged drafts, %"}, "rangemode": "tozero"},
+            showlegend=False,
+        )
+    )
+    few = sum(shares[:5])
+    alt = (
+        f"With acceptance {acceptance:g} and n = {num_stages}, {100 * few:.0f} % of the judged drafts were made with "
+        f"at most five tokens in flight, {100 * shares[-1]:.1f} % with a full pipe."
+    )
+    rows = [[fill, f"{100 * share:.1f} %"] for fill, share in zip(fills, shares, strict=True)]
+    return BookFigure(fig, alt, NumberTable(["in flight", "share of judged drafts"], rows))
+
+
+def training_curve(log: Sequence[Mapping[str, Any]]) -> BookFigure:
+    """Loss and held-out acceptance over the steps of a training run, from its log."""
+    import plotly.graph_objects as go
+
+    steps = [entry["step"] for entry in log]
+    names = [name for name in log[-1] if name.startswith("n=")]
+    fig = go.Figure()
+    for dash, name in zip(("solid", "dash", "dot"), names, strict=False):
+        fig.add_scatter(
+            x=steps,
+            y=[entry[name]["acceptance"] for entry in log],
+            mode="lines+markers",
+            line={"color": style("committed").chart, "dash": dash, "width": 2.5},
+            name=f"acceptance, {name.replace('=', ' = ')}",
+        )
+    fig.update_layout(
+        chart_layout(
+            340,
+            xaxis={"title": {"text": "training steps"}, "rangemode": "tozero"},
+            yaxis={"title": {"text": "acceptance, held-out texts"}, "rangemode": "tozero"},
+        )
+    )
+    rows = [[e["step"], f"{e['loss']:.3f}", *(f"{e[name]['acceptance']:.3f}" for name in names)] for e in log]
+    alt = f"Held-out acceptance rises from {rows[0][2]} at step {rows[0][0]} to {rows[-1][2]} at step {rows[-1][0]}."
+    return BookFigure(fig, alt, NumberTable(["step", "loss", *names], rows))
