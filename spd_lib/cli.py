@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import math
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -139,7 +137,9 @@ def _num_stages(arguments: argparse.Namespace) -> int:
 
 def _generate(arguments: argparse.Namespace) -> int:
     prompt = sys.stdin.read().rstrip("\n") if arguments.prompt == "-" else arguments.prompt
-    _silence_libraries()
+    from .target.load import silence_libraries
+
+    silence_libraries()
     from .decode import GenerateOutput, generate
     from .target import load
 
@@ -237,19 +237,6 @@ class TokenStream:
 
 def _in_colour(out: TextIO) -> bool:
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _silence_libraries() -> None:
-    """No warnings and progress bars of others between the words; a download in a terminal keeps its bar."""
-    import huggingface_hub.utils
-    import transformers
-
-    warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    if sys.stderr.isatty():
-        huggingface_hub.utils.enable_progress_bars()
 
 
 # --- what a run comes to

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import logging as standard_logging
 import os
 import platform
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +87,18 @@ def load(
         raise TargetError(f"there is no folder {name!r} to load a model from")
     path = Path(name).expanduser()
     return _from_pretrained(str(path) if path.is_dir() else name, name, place, kind)
+
+
+def silence_libraries() -> None:
+    """No warnings and progress bars of others beside a command's own words; a download in a terminal keeps its bar."""
+    import huggingface_hub.utils
+
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    standard_logging.getLogger("huggingface_hub").setLevel(standard_logging.ERROR)
+    if sys.stderr.isatty():
+        huggingface_hub.utils.enable_progress_bars()
 
 
 @contextlib.contextmanager

@@ -8,50 +8,74 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..draft.module import PipelineDraftModule
+    from accelerate import PartialState
+
+    from ..draft.module import DraftConfig, PipelineDraftModule
     from ..target import Target
+    from ..target.layers import Decoder
     from .loop import TrainConfig, Trainer
-    from .tokens import Corpus
+    from .teacher import Stored, Streamed
+    from .tokens import Conversation, Corpus
 
 DESCRIPTION = """\
 Trains a drafter for a target and writes it, with its card, to a folder. By default the target writes the training text
 itself: no dataset is needed. Run the same command again to go on where it stopped. While a file named PAUSE lies in the
-cache folder (SPD_CACHE, else ~/.cache/spd_lib), it stands still.
+cache folder (SPD_CACHE, else ~/.cache/spd_lib), it stands still. Several GPUs: accelerate launch -m spd_lib train ...
 """
+DRAFT_VOCAB = 12_288
+CARD_STAGES = (2, 3, 4, 5, 6, 8, 10, 15, 16)
+LONGEST_WAIT = timedelta(days=7)  # of one process for another, which may be writing text, or paused
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.description = DESCRIPTION
     parser.set_defaults(run=run)
-    add = parser.add_argument
-    add("--out", type=Path, required=True, metavar="FOLDER", help="where the trained drafter goes")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the trained drafter goes")
+    _add_text(parser.add_argument_group("target and text"))
+    _add_drafter(parser.add_argument_group("drafter"))
+    _add_training(parser.add_argument_group("training"))
+
+
+def _add_text(group: Any) -> None:
+    add = group.add_argument
     add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
     add("--tokens", type=Path, metavar="FOLDER", help="shards of training tokens; missing ones are written here")
     add("--num-tokens", type=int, default=2_000_000, metavar="N", help="how much text (default: 2000000 tokens)")
     add("--dataset", metavar="NAME", help="chats on the hub or in a .jsonl file, instead of the target's own text")
     add("--split", default="train", help="split of the dataset (default: train)")
     add("--max-tokens", type=int, default=512, metavar="N", help="longest text of a dataset (default: 512 tokens)")
-    add("--init", metavar="FOLDER", help="start from these weights; the optimiser starts afresh")
+
+
+def _add_drafter(group: Any) -> None:
+    add = group.add_argument
+    add("--init", metavar="FOLDER", help="start from these weights, whose shape stays; the optimiser starts afresh")
     add("--draft-layers", type=int, default=2, metavar="N", help="layers of the drafter (default: 2)")
-    add("--draft-vocab", type=int, default=12_288, metavar="N", help="ids it can draft (default: 12288)")
+    add("--draft-vocab", type=int, metavar="N", help=f"ids it can draft (default: {DRAFT_VOCAB}, or all there are)")
     add("--window", type=int, default=256, metavar="N", help="how far it looks back, in tokens (default: 256)")
     add("--anchors", type=_integers, metavar="A,B,...", help="layers it reads (default: about eight, evenly spaced)")
+    add("--max-stages", type=int, default=16, metavar="N", help="largest n it is trained for (default: 16)")
+    add("--stages", type=int, metavar="N", help="train for this n alone, instead of 2 … --max-stages")
+
+
+def _add_training(group: Any) -> None:
+    add = group.add_argument
     add("--epochs", type=float, default=4.0, help="passes over the text (default: 4)")
     add("--max-steps", type=int, metavar="N", help="steps, instead of --epochs")
     add("--batch-tokens", type=int, default=2048, metavar="N", help="tokens of one pass (default: 2048)")
     add("--accumulate", type=int, default=1, metavar="N", help="passes of one step (default: 1)")
     add("--learning-rate", type=float, default=6e-3, metavar="RATE", help="the highest one (default: 0.006)")
     add("--decay-share", type=float, default=0.3, metavar="SHARE", help="last part, falling to zero (default: 0.3)")
-    add("--max-stages", type=int, default=16, metavar="N", help="largest n it is trained for (default: 16)")
-    add("--stages", type=int, metavar="N", help="train for this n alone, instead of 2 … --max-stages")
     add("--seed", type=int, default=0, help="of text and training (default: 0)")
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
     add("--precision", default="bf16", choices=("bf16", "no"), help="of the arithmetic; weights stay float32")
@@ -59,44 +83,116 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be whole numbers such as 0,10,20,30, got {text!r}") from None
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains and saves; 0, or 130 after Ctrl-C, when a checkpoint is kept."""
-    from ..core.plan import even
+    config = _config(arguments)
+    import torch
+    from accelerate import PartialState
+
+    from ..target.load import silence_libraries
+
+    silence_libraries()
+    on_cpu = arguments.device == "cpu" or not torch.cuda.is_available()
+    state = PartialState(cpu=on_cpu, timeout=LONGEST_WAIT)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        trainer, target = _prepare(arguments, config, state)
+        trainer.run()
+        if state.is_main_process:
+            _ship(arguments, target, trainer)
+    except KeyboardInterrupt:
+        if state.is_main_process:
+            print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    state.wait_for_everyone()
+    state.destroy_process_group()
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace, config: TrainConfig, state: PartialState) -> tuple[Trainer, Target]:
+    """Target, text, module and hidden states; of several processes the first one makes what the others read.
+
+    What can be wrong is found out before the text is written, which may take hours.
+    """
     from ..target import load
+    from ..target.load import cache_folder
+    from ..target.pipeline import Pipeline
     from .loop import Trainer
-    from .teacher import Stored, Streamed
 
     for name in ("num_tokens", "max_tokens"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"{name} must be above 0, got {getattr(arguments, name)}")
-    config = _config(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    target = load(arguments.target, device=arguments.device, dtype="bfloat16")
-    from ..target.layers import Decoder
-    from ..target.load import cache_folder
-
-    decoder = Decoder(target.model)
-    if arguments.stages is not None:
-        even(decoder.num_layers, arguments.stages)  # so many can be cut
-    corpus = _corpus(arguments, target)
-    module = _module(arguments, target, decoder, corpus)
-    chats = [*corpus.train, *corpus.held_out]
-    anchors = module.config.anchors
-    stream = arguments.stream or decoder.device.type == "cuda"
-    source = Streamed(decoder, anchors) if stream else Stored(decoder, anchors, chats, cache_folder() / "train/states")
+    device = str(state.device) if state.num_processes > 1 else arguments.device
+    with state.main_process_first():
+        target = load(arguments.target, device=device, dtype="bfloat16")
+    decoder = Pipeline(target.model, arguments.stages or 1).decoder  # it can be cut, and its parts add up to itself
+    shape = _shape(arguments, target, decoder) if arguments.init is None else _initial(arguments, target)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with state.main_process_first():
+        corpus = _corpus(arguments, target)
+    module = _module(shape, decoder, corpus, arguments.seed)
+    with state.main_process_first():
+        source = _source(arguments, decoder, module.config.anchors, [*corpus.train, *corpus.held_out])
     folder = cache_folder() / "train/runs" / _run_name(arguments, config, corpus, module)
     trainer = Trainer(decoder, module, corpus, source, config, folder)
-    try:
-        trainer.run()
-    except KeyboardInterrupt:
-        trainer.save()
-        print(f"stopped at step {trainer.step}; the same command goes on from there", file=sys.stderr)
-        return 130
-    _ship(arguments, target, trainer)
-    return 0
+    if state.is_main_process:
+        print(_summary(target, trainer), file=sys.stderr)
+    return trainer, target
+
+
+def _shape(arguments: argparse.Namespace, target: Target, decoder: Decoder) -> DraftConfig:
+    """The module that is to be made."""
+    from ..draft.module import DraftConfig
+    from ..draft.shipped import vocabulary_fingerprint
+
+    size = min(DRAFT_VOCAB, decoder.vocab_size) if arguments.draft_vocab is None else arguments.draft_vocab
+    most = {"draft_vocab": (size, decoder.vocab_size), "draft_layers": (arguments.draft_layers, decoder.num_layers)}
+    for name, (given, highest) in most.items():
+        if not 1 <= given <= highest:
+            raise ValueError(f"{name} must be between 1 and the target's {highest}, got {given}")
+    settings = {"anchors": arguments.anchors} if arguments.anchors else {}
+    return DraftConfig.like(
+        decoder,
+        target=target.name,
+        tokenizer=vocabulary_fingerprint(target.tokenizer),
+        num_layers=arguments.draft_layers,
+        draft_vocab_size=size,
+        window=arguments.window,
+        **settings,
+    )
+
+
+def _initial(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:
+    """The module to start from, which must be one for this target."""
+    from ..draft.shipped import load_module
+    from ..evaluate.acceptance import fit
+
+    module = load_module(arguments.init, target.tokenizer)
+    fit(module, target)
+    return module.float().requires_grad_()
+
+
+def _module(
+    shape: DraftConfig | PipelineDraftModule, decoder: Decoder, corpus: Corpus, seed: int
+) -> PipelineDraftModule:
+    import torch
+
+    from ..draft.module import DraftConfig, PipelineDraftModule
+    from .tokens import draft_vocabulary
+
+    if not isinstance(shape, DraftConfig):
+        return shape
+    torch.manual_seed(seed)
+    ids = draft_vocabulary(corpus.train, shape.draft_vocab_size, decoder.vocab_size)
+    return PipelineDraftModule.for_decoder(decoder, shape, ids).float()
 
 
 def _corpus(arguments: argparse.Namespace, target: Target) -> Corpus:
@@ -114,29 +210,15 @@ def _corpus(arguments: argparse.Namespace, target: Target) -> Corpus:
     return Corpus.read(write_shards(target, folder, arguments.num_tokens, WriterConfig(seed=arguments.seed)))
 
 
-def _module(arguments: argparse.Namespace, target: Target, decoder: Any, corpus: Corpus) -> PipelineDraftModule:
-    import torch
+def _source(
+    arguments: argparse.Namespace, decoder: Decoder, anchors: tuple[int, ...], chats: Sequence[Conversation]
+) -> Stored | Streamed:
+    from ..target.load import cache_folder
+    from .teacher import Stored, Streamed
 
-    from ..draft.module import DraftConfig, PipelineDraftModule
-    from ..draft.shipped import load_module, vocabulary_fingerprint
-    from .tokens import draft_vocabulary
-
-    if arguments.init is not None:
-        return load_module(arguments.init, target.tokenizer).float().requires_grad_().to(decoder.device)
-    size = min(arguments.draft_vocab, decoder.vocab_size)
-    settings = {"anchors": arguments.anchors} if arguments.anchors else {}
-    config = DraftConfig.like(
-        decoder,
-        target=target.name,
-        tokenizer=vocabulary_fingerprint(target.tokenizer),
-        num_layers=arguments.draft_layers,
-        draft_vocab_size=size,
-        window=arguments.window,
-        **settings,
-    )
-    torch.manual_seed(arguments.seed)
-    ids = draft_vocabulary(corpus.train, size, decoder.vocab_size)
-    return PipelineDraftModule.for_decoder(decoder, config, ids).float().to(decoder.device)
+    if arguments.stream or decoder.device.type == "cuda":
+        return Streamed(decoder, anchors)
+    return Stored(decoder, anchors, chats, cache_folder() / "train/states")
 
 
 def _config(arguments: argparse.Namespace) -> TrainConfig:
@@ -149,8 +231,8 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         accumulate=arguments.accumulate,
         learning_rate=arguments.learning_rate,
         decay_share=arguments.decay_share,
-        min_stages=arguments.stages or 2,
-        max_stages=arguments.stages or arguments.max_stages,
+        min_stages=min(2, arguments.max_stages) if arguments.stages is None else arguments.stages,
+        max_stages=arguments.max_stages if arguments.stages is None else arguments.stages,
         seed=arguments.seed,
         mixed_precision=arguments.precision,
     )
@@ -162,6 +244,24 @@ def _run_name(arguments: argparse.Namespace, config: TrainConfig, corpus: Corpus
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+def _summary(target: Target, trainer: Trainer) -> str:
+    """The run in one line, before it begins."""
+    corpus, config = trainer.corpus, trainer.config
+    tokens = config.batch_tokens * config.accumulate * trainer.accelerator.num_processes
+    parts = [
+        f"{target.name} ({_millions(target.model)}) on {target.device}",
+        f"{corpus.num_tokens:,} tokens in {len(corpus.train):,} conversations, {len(corpus.held_out):,} held out",
+        f"a drafter of {_millions(trainer.plain_module)}",
+        f"{trainer.num_steps:,} steps of {tokens:,} tokens",
+        f"checkpoint in {trainer.folder}",
+    ]
+    return " · ".join(parts)
+
+
+def _millions(module: Any) -> str:
+    return f"{sum(parameter.numel() for parameter in module.parameters()) / 1e6:,.1f} M parameters"
+
+
 def _ship(arguments: argparse.Namespace, target: Target, trainer: Trainer) -> None:
     """Weights in bfloat16, config, card and log, into the folder that was asked for."""
     import torch
@@ -169,11 +269,10 @@ def _ship(arguments: argparse.Namespace, target: Target, trainer: Trainer) -> No
     from ..target.load import device_name, versions
     from .card import model_card
 
-    module, out = trainer.plain_module, arguments.out
-    curve = [json.loads(line) for line in trainer.log.read_text(encoding="utf-8").splitlines()]
-    stages = [n for n in (2, 3, 4, 5, 6, 8, 10, 15, 16) if n <= trainer.decoder.num_layers]
+    module, out, curve = trainer.plain_module, arguments.out, trainer.entries()
+    stages = [n for n in CARD_STAGES if n <= trainer.decoder.num_layers]
     facts = {
-        "command": "python -m spd_lib " + " ".join(sys.argv[1:]),
+        "command": "python -m spd_lib " + shlex.join(sys.argv[1:]),
         "text": arguments.dataset or f"written by {target.name} itself, from its own chat template",
         "tokens": f"{trainer.corpus.num_tokens:,} in {len(trainer.corpus.train):,} conversations, held out "
         f"{len(trainer.corpus.held_out):,}; sha256 of all: {trainer.corpus.digest}",

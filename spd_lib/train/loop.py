@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
-from ..core.metrics import acceptance_by_fill
-from ..core.plan import even
-from ..core.staircase import row_kinds
 from ..draft.module import PipelineDraftModule
+from ..evaluate.acceptance import weights_digest
 from ..target.layers import Decoder
-from .draws import Moment, MomentLaw, batches, cut
+from .draws import Moment, MomentLaw, batches
+from .held_out import HeldOut
 from .loss import draft_loss
 from .optimizer import make_optimizers, rate_at, set_rate
-from .pause import wait_while_paused
+from .pause import uninterrupted, wait_while_paused
+from .precision import PRECISIONS, autocast
+from .progress import progress
 from .teacher import Stored, Streamed, padded
 from .tokens import Conversation, Corpus
 
@@ -62,8 +65,14 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("epochs", "max_steps", "batch_tokens", "accumulate", "learning_rate", "check_every_steps"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be above 0, got {value}")
+        if not 0 <= self.decay_share <= 1:
+            raise ValueError(f"decay_share must be between 0 and 1, got {self.decay_share}")
+        if not 1 <= self.min_stages <= self.max_stages:
+            raise ValueError(f"stages must be at least 1 and rise, got {self.min_stages} to {self.max_stages}")
+        if self.mixed_precision not in PRECISIONS:
+            raise ValueError(f"mixed_precision must be {' or '.join(PRECISIONS)}, got {self.mixed_precision!r}")
 
 
 class _Reader(nn.Module):
@@ -99,20 +108,23 @@ class Trainer:
             max_stages=config.max_stages,
             expected_acceptance=config.expected_acceptance,
         )
-        self.accelerator = Accelerator(mixed_precision=config.mixed_precision)
+        # Accelerate holds the processes together; places and precision are ours, so that one program may train twice.
+        self.accelerator = Accelerator(device_placement=False, mixed_precision="no", cpu=decoder.device.type == "cpu")
+        self.plain_module = module.to(decoder.device)
+        self._began_from = weights_digest(module)
         optimizers = make_optimizers(module, config.learning_rate, config.head_learning_rate, config.weight_decay)
         self.module, *self.optimizers = self.accelerator.prepare(_Reader(module), *optimizers)
-        self.plain_module = module
         self.head = decoder.model.lm_head.weight[module.draft_ids.to(decoder.device)]  # [draft_vocab_size, hidden_size]
         self.softcap = getattr(decoder.config, "final_logit_softcapping", None)
+        self.held_out = HeldOut(decoder, corpus.held_out, source, config.batch_tokens, config.mixed_precision)
         self.step = 0
         self.seconds = 0.0
-        self._choices: dict[tuple[int, ...], Tensor] = {}
+        self._losses: list[float] = []  # since the last entry of the log
         self.num_steps = config.max_steps or max(1, round(config.epochs * self._steps_an_epoch()))
 
-    def _steps_an_epoch(self) -> int:
-        made = sum(1 for _ in batches(self.corpus.train, self.config.batch_tokens, "0"))
-        return max(1, made // (self.config.accumulate * self.accelerator.num_processes))
+    def _steps_an_epoch(self) -> float:
+        made = sum(1 for _ in batches(self.corpus.train, self.config.batch_tokens, f"{self.config.seed}:0"))
+        return made / (self.config.accumulate * self.accelerator.num_processes)
 
     # --- one step
 
@@ -120,73 +132,116 @@ class Trainer:
         """Mean KL(target ‖ draft) over the positions that ask."""
         select = padded(chats)[1].to(self.decoder.device)
         states = self.source.states(chats)
-        read = self.module(states, moment.kinds(self.anchors), window=moment.window, select=select)
+        with autocast(self.decoder.device, self.config.mixed_precision):
+            read = self.module(states, moment.kinds(self.anchors), window=moment.window, select=select)
         with torch.no_grad():
             known = self.decoder.base.norm(states[-1][select].to(self.decoder.dtype))
         return draft_loss(read, self.plain_module.head.weight, known, self.head, self.softcap)
 
-    def _update(self, work: Iterator[list[Conversation]]) -> float:
+    def _update(self, work: Iterator[list[Conversation]]) -> None:
         dice = random.Random(f"{self.config.seed}:{self.step}:{self.accelerator.process_index}")
         config = self.config
         set_rate(self.optimizers, rate_at(self.step, self.num_steps, config.warmup_steps, config.decay_share))
         total = 0.0
         for _ in range(self.config.accumulate):
-            with self.accelerator.autocast():
-                loss = self.loss(next(work), self.law.draw(dice)) / self.config.accumulate
+            loss = self.loss(next(work), self.law.draw(dice)) / self.config.accumulate
             self.accelerator.backward(loss)
             total += float(loss.detach())
         norm = self.accelerator.clip_grad_norm_(self.module.parameters(), self.config.clip_norm)
         if not math.isfinite(total) or (norm is not None and not bool(torch.isfinite(norm))):
             raise TrainingError(
-                f"the loss is {total} at step {self.step}: lower the learning rate, now {self.config.learning_rate:g}; "
-                f"the last good checkpoint is in {self.folder}"
+                f"the loss is {total} at step {self.step}: lower the learning rate, now {self.config.learning_rate:g} "
+                f"(the last good checkpoint is kept in {self.folder})"
             )
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        self.step += 1
-        return total
+        with uninterrupted():
+            for optimizer in self.optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            self._losses.append(total)
+            self.step += 1
 
     def _work(self) -> Iterator[list[Conversation]]:
-        """Batches of this process from the present step on, without end."""
-        config, each = self.config, self._steps_an_epoch()
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        epoch, skip = divmod(self.step, each)
-        while True:
-            made = list(batches(self.corpus.train, config.batch_tokens, f"{config.seed}:{epoch}"))[rank::world]
-            yield from made[skip * config.accumulate : each * config.accumulate]
-            epoch, skip = epoch + 1, 0
+        """Batches of this process from the present step on, epoch after epoch, without end."""
+        epochs = (batches(self.corpus.train, self.config.batch_tokens, f"{self.config.seed}:{i}") for i in count())
+        world = self.accelerator.num_processes
+        done = self.step * self.config.accumulate * world
+        return islice(chain.from_iterable(epochs), done + self.accelerator.process_index, None, world)
 
     # --- the run
 
     def run(self) -> dict[str, Any]:
-        """Trains to the end, from the checkpoint if there is one; returns the last check."""
+        """Trains to the end, from the checkpoint if there is one, and returns the last entry of the log.
+
+        Whoever interrupts it finds the present step in the checkpoint.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.load()
+        with self._alone():
+            self.load()
+            try:
+                self._train()
+                self.save()
+            except KeyboardInterrupt:
+                self.save()
+                raise
+        entries = self.entries()
+        return entries[-1] if entries else {}
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two runs in one folder would write over each other. The system frees the lock of whoever dies."""
+        if not self.accelerator.is_main_process:
+            yield
+            return
+        try:
+            with FileLock(self.folder / "lock", timeout=0):
+                yield
+        except Timeout:
+            raise TrainingError(f"another process is training in {self.folder}: wait for it, or end it") from None
+
+    def _train(self) -> None:
         work, saved_s, began_s = self._work(), time.monotonic(), time.monotonic() - self.seconds
-        losses: list[float] = []
-        quiet = not self.accelerator.is_main_process
-        with tqdm(total=self.num_steps, initial=self.step, desc="training", unit="step", disable=quiet) as bar:
+        self._check_if_due()
+        with progress(total=self.num_steps, initial=self.step, desc="training", unit="step") as bar:
             while self.step < self.num_steps:
                 began_s += wait_while_paused()
-                losses.append(self._update(work))
+                self._update(work)
                 self.seconds = time.monotonic() - began_s
-                bar.set_postfix(loss=f"{sum(losses[-50:]) / len(losses[-50:]):.3f}", refresh=False)
+                bar.set_postfix(loss=f"{sum(self._losses[-50:]) / len(self._losses[-50:]):.3f}", refresh=False)
                 bar.update()
-                if self.step % self.config.check_every_steps == 0 or self.step == self.num_steps:
-                    self._log({"loss": sum(losses) / len(losses)} | self.check())
-                    losses.clear()
+                self._check_if_due()
                 if time.monotonic() - saved_s > self.config.save_every_s:
                     self.save()
                     saved_s = time.monotonic()
-        self.save()
-        return self.check()
 
-    def _log(self, entry: dict[str, Any]) -> None:
+    # --- the log
+
+    @property
+    def log(self) -> Path:
+        """One JSON object a check: step, seconds, mean loss since the last one, agreement and acceptance."""
+        return self.folder / "log.jsonl"
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What the log says so far; half a line, left by a kill, says nothing."""
+        lines = self.log.read_text(encoding="utf-8").split("\n")[:-1] if self.log.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def _check_if_due(self) -> None:
+        if not self._losses or (self.step % self.config.check_every_steps and self.step != self.num_steps):
+            return
         if self.accelerator.is_main_process:
-            line = {"step": self.step, "seconds": round(self.seconds, 1), **entry}
-            with self.log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            loss = sum(self._losses) / len(self._losses)
+            entry = {"step": self.step, "seconds": round(self.seconds, 1), "loss": loss} | self.check()
+            self._write_log([*self.entries(), entry])
+        self._losses.clear()
+
+    def _write_log(self, entries: list[dict[str, Any]]) -> None:
+        temporary = self.log.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+        temporary.replace(self.log)
+
+    def check(self, stages: Sequence[int] = (4, 16), max_chats: int = 64) -> dict[str, Any]:
+        """Agreement and acceptance on held-out texts (:meth:`HeldOut.check`)."""
+        return self.held_out.check(self.plain_module, stages, max_chats)
 
     # --- checkpoints
 
@@ -194,11 +249,6 @@ class Trainer:
     def checkpoint(self) -> Path:
         """Weights, optimiser and step, replaced in one piece."""
         return self.folder / "checkpoint.pt"
-
-    @property
-    def log(self) -> Path:
-        """One JSON object a check: step, seconds, mean loss since the last one, agreement and acceptance."""
-        return self.folder / "log.jsonl"
 
     def save(self) -> None:
         """Writes the checkpoint; an older one stays until the new one is whole."""
@@ -211,6 +261,8 @@ class Trainer:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "corpus": self.corpus.digest,
             "config": asdict(self.config),
+            "began_from": self._began_from,
+            "losses": self._losses,
         }
         temporary = self.checkpoint.with_suffix(".tmp")
         try:
@@ -221,64 +273,21 @@ class Trainer:
         temporary.replace(self.checkpoint)
 
     def load(self) -> None:
-        """Goes on from the checkpoint, if there is one of the same corpus and settings."""
-        if not self.checkpoint.exists():
-            return
-        state = torch.load(self.checkpoint, map_location=self.decoder.device, weights_only=True)
-        if state["corpus"] != self.corpus.digest or state["config"] != asdict(self.config):
+        """Goes on from the checkpoint, if there is one of the same corpus, settings and initial weights."""
+        if self.checkpoint.exists():
+            self._restore(torch.load(self.checkpoint, map_location=self.decoder.device, weights_only=True))
+        if self.accelerator.is_main_process:
+            # What was logged after the checkpoint will be logged again.
+            done = self.step - bool(self._losses)
+            self._write_log([entry for entry in self.entries() if entry["step"] <= done])
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        found = state["corpus"], state["config"], state.get("began_from", self._began_from)
+        if found != (self.corpus.digest, asdict(self.config), self._began_from):
             raise TrainingError(
-                f"{self.checkpoint} belongs to other tokens or settings: delete it, or name another folder"
+                f"{self.checkpoint} belongs to other tokens, settings or weights: delete it, or name another folder"
             )
         self.plain_module.load_state_dict(state["module"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.step, self.seconds = state["step"], state["seconds"]
-        self._forget_log()
-
-    def _forget_log(self) -> None:
-        """Drops the entries after the checkpoint: the steps they speak of will be done again."""
-        if self.log.exists() and self.accelerator.is_main_process:
-            lines = self.log.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if json.loads(line)["step"] <= self.step]
-            self.log.write_text("".join(kept), encoding="utf-8")
-
-    # --- how well it drafts
-
-    @torch.no_grad()
-    def check(self, stages: Sequence[int] = (4, 16), max_chats: int = 64) -> dict[str, Any]:
-        """Agreement with the target's greedy choice on held-out texts by n and fill, and the acceptance it implies."""
-        self.module.eval()
-        chats = sorted(self.corpus.held_out[:max_chats], key=lambda chat: len(chat.ids))
-        found: dict[str, Any] = {}
-        for num_stages in stages:
-            if num_stages <= self.decoder.num_layers and chats:
-                plan = even(self.decoder.num_layers, num_stages)
-                fills = sorted({min(fill, num_stages) for fill in (1, 2, 3, 4, 6, 8, 12, 16)})
-                shares = {fill: self._agreement(chats, row_kinds(plan, self.anchors, fill)) for fill in fills}
-                by_fill = [shares[max(f for f in fills if f <= fill)] for fill in range(1, num_stages + 1)]
-                found[f"n={num_stages}"] = {
-                    "agreement": {str(fill): round(share, 4) for fill, share in shares.items()},
-                    "acceptance": round(acceptance_by_fill(by_fill), 4),
-                }
-        self.module.train()
-        return found
-
-    def _chosen(self, chats: Sequence[Conversation], hidden: Tensor) -> Tensor:
-        """The target's greedy choices after hidden states [asked, hidden_size], remembered  # int64 [asked]"""
-        name = tuple(map(id, chats))
-        if name not in self._choices:
-            self._choices[name] = self.decoder.head(hidden[None].to(self.decoder.dtype)).argmax(dim=-1)
-        return self._choices[name]
-
-    def _agreement(self, chats: Sequence[Conversation], kinds: tuple[int, ...]) -> float:
-        right = asked = 0
-        for batch in cut(list(chats), self.config.batch_tokens):
-            select = padded(batch)[1].to(self.decoder.device)
-            states = self.source.states(batch)
-            with self.accelerator.autocast():
-                logits = self.plain_module(states, kinds, select=select)
-            drafted = self.plain_module.draft_ids[logits.argmax(dim=-1)]
-            truth = self._chosen(batch, states[-1][select])
-            right += int((drafted == truth).sum())
-            asked += len(truth)
-        return right / asked
+        self.step, self.seconds, self._losses = state["step"], state["seconds"], state.get("losses", [])

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from ..evaluate.acceptance import weights_digest
 from ..target.layers import Decoder
 from .draws import cut
 from .pause import wait_while_paused
+from .progress import progress
 from .tokens import Conversation, TokensError
 
 READ_TOKENS = 4096  # a pass of the target over so many tokens at a time
@@ -47,19 +48,20 @@ class Streamed:
 class Stored:
     """Hidden states computed once and kept on disk in bfloat16, so that every further epoch only reads them.
 
-    One file for every few hundred texts, named by what is in it: a corpus that has grown reads what is new, and a
-    killed run loses one file. The embedding is looked up instead. Raises :class:`TokensError` if the disk is too small.
+    A folder for every target, named by its weights, and a file for every few hundred texts, named by what is in it: a
+    corpus that has grown reads what is new, and a killed run loses one file. The embedding is looked up instead.
+    Raises :class:`TokensError` if the disk is too small.
     """
 
     def __init__(self, decoder: Decoder, anchors: tuple[int, ...], chats: Sequence[Conversation], folder: Path) -> None:
         self.decoder, self.anchors = decoder, anchors
-        self._folder = folder
+        self._folder = folder / weights_digest(decoder.model)
         self._places: dict[int, tuple[Tensor, int]] = {}  # id(text) → the memory it is in, where it begins
         self._chats = list(chats)  # keeps them alive: they are known by identity
-        folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         parts = [self._chats[start : start + FILE_CHATS] for start in range(0, len(self._chats), FILE_CHATS)]
         self._check_room([part for part in parts if not self._path(part).exists()])
-        for part in tqdm(parts, desc="reading", unit="file"):
+        for part in progress(iterable=parts, desc="reading", unit="file"):
             if not self._path(part).exists():
                 self._write(part)
             flat = torch.from_file(str(self._path(part)), size=self._bytes(part) // 2, dtype=torch.bfloat16)
@@ -107,7 +109,10 @@ class Stored:
                 found[id(chat)] = states[:, row, : len(chat.ids)].transpose(0, 1)
         path = self._path(part)
         temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            for chat in part:
-                file.write(found[id(chat)].contiguous().view(torch.int16).numpy().tobytes())
-        temporary.replace(path)
+        try:
+            with temporary.open("wb") as file:
+                for chat in part:
+                    file.write(found[id(chat)].contiguous().view(torch.int16).numpy().tobytes())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -49,8 +49,13 @@ def save_shard(path: Path, conversations: Sequence[Conversation], notes: dict[st
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    save_file(tensors, temporary, metadata={"notes": json.dumps(notes, sort_keys=True)})
-    temporary.replace(path)
+    try:
+        save_file(tensors, temporary, metadata={"notes": json.dumps(notes, sort_keys=True)})
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise TokensError(f"cannot write {path} ({_first_line(error)})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load_shard(path: Path) -> tuple[list[Conversation], dict[str, Any]]:
@@ -59,13 +64,17 @@ def load_shard(path: Path) -> tuple[list[Conversation], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in ("ids", "learn", "lengths", "temperatures")}
             notes = json.loads((file.metadata() or {}).get("notes", "{}"))
-    except (OSError, SafetensorError, ValueError) as error:
-        raise TokensError(f"{path} is not a file of training tokens ({error})") from error
-    lengths = tensors["lengths"].tolist()
-    ids = tensors["ids"].to(torch.int64).split(lengths)
-    learn = tensors["learn"].split(lengths)
-    chats = zip(ids, learn, tensors["temperatures"].tolist(), strict=True)
-    return [Conversation(i.tolist(), flags.tolist(), heat) for i, flags, heat in chats], notes
+        lengths = tensors["lengths"].tolist()
+        ids = tensors["ids"].to(torch.int64).split(lengths)
+        learn = tensors["learn"].split(lengths)
+        chats = zip(ids, learn, tensors["temperatures"].tolist(), strict=True)
+        return [Conversation(i.tolist(), flags.tolist(), heat) for i, flags, heat in chats], notes
+    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+        raise TokensError(f"{path} is not a file of training tokens ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class Corpus:
         digest = hashlib.sha256()
         for chat in conversations:
             name = hashlib.sha256(json.dumps(list(chat.ids)).encode()).digest()
-            if name in seen or not any(chat.learn):
+            if name in seen or not any(chat.learn[1:]):  # nothing stands before the first token that could ask for it
                 continue
             kept = held_out if len(seen) % HELD_OUT_EVERY == 0 else train
             seen.add(name)

@@ -6,28 +6,24 @@ and the mask hides from it what stood there before. So no row waits for another.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
-from transformers import AttentionInterface
 
 from ..target.layers import Decoder
 from ..target.load import Target, versions
+from .attention import Memory, grouped_attention
 from .pause import wait_while_paused
+from .progress import progress
 from .tokens import Conversation, TokensError, load_shard, save_shard
 
 OPENERS = Path(__file__).with_name("openers.json")
-ATTENTION = "spd_grouped"
-CHUNK_TOKENS = 64
 REPEAT_TOKENS = 12  # an answer ends before it repeats so many tokens: small models run in circles
 
 
@@ -61,27 +57,34 @@ def write_shards(
     writer = Writer(target, config)
     notes = {"target": target.name, "dtype": str(target.dtype).removeprefix("torch."), **asdict(config), **versions()}
     paths: list[Path] = []
-    with tqdm(total=num_tokens, unit="token", unit_scale=True, desc="writing") as bar:
-        for shard in range(2**32):
-            if bar.n >= num_tokens:
-                return paths
-            path = folder / f"tokens-{shard:05d}.safetensors"
+    done = 0
+    with progress(total=num_tokens, unit="token", unit_scale=True, desc="writing") as bar:
+        while done < num_tokens:
+            path = folder / f"tokens-{len(paths):05d}.safetensors"
             if path.exists():
-                written = load_shard(path)[0]
-                bar.update(sum(len(chat.ids) for chat in written))
+                chats = _written_by(target.name, path)
+                bar.update(sum(len(chat.ids) for chat in chats))
             else:
-                written = []
-                size = 0
-                for chat in writer.conversations(shard):
-                    written.append(chat)
-                    size += len(chat.ids)
+                chats = []
+                left = min(shard_tokens, num_tokens - done)
+                for chat in writer.conversations(len(paths)):
+                    chats.append(chat)
+                    left -= len(chat.ids)
                     bar.update(len(chat.ids))
                     wait_while_paused()
-                    if size >= shard_tokens:
+                    if left <= 0:
                         break
-                save_shard(path, written, notes | {"shard": shard})
+                save_shard(path, chats, notes | {"shard": len(paths)})
+            done += sum(len(chat.ids) for chat in chats)
             paths.append(path)
     return paths
+
+
+def _written_by(name: str, path: Path) -> list[Conversation]:
+    chats, notes = load_shard(path)
+    if notes.get("target", name) != name:
+        raise TokensError(f"{path} was written by {notes['target']}, not {name}: name another folder")
+    return chats
 
 
 @dataclass(frozen=True)
@@ -166,19 +169,18 @@ class Writer:
         noise = torch.Generator(device).manual_seed(dice.getrandbits(62))
         rows = [self._begin(dice) for _ in range(config.rows)]
         starts = torch.zeros(config.rows, dtype=torch.int64)
-        memory = _Memory()
-        with _attention(self.decoder.config):
-            for clock in range(config.span_tokens):
-                newest = torch.tensor([[row.ids[-1]] for row in rows], device=device)
-                heat = torch.tensor([self._temperature(row) for row in rows], device=device)
-                chosen = _sample(self._logits(newest, clock, starts, memory), heat, noise).tolist()
-                for index, (row, token) in enumerate(zip(rows, chosen, strict=True)):
-                    if self._extend(row, token):
-                        continue
-                    if row.answer_start is not None and len(row.ids) > row.answer_start:
-                        yield row.conversation()
-                    rows[index] = self._begin(dice)
-                    starts[index] = clock + 1
+        memory = Memory()
+        for clock in range(config.span_tokens):
+            newest = torch.tensor([[row.ids[-1]] for row in rows], device=device)
+            heat = torch.tensor([self._temperature(row) for row in rows], device=device)
+            chosen = _sample(self._logits(newest, clock, starts, memory), heat, noise).tolist()
+            for index, (row, token) in enumerate(zip(rows, chosen, strict=True)):
+                if self._extend(row, token):
+                    continue
+                if row.answer_start is not None and len(row.ids) > row.answer_start:
+                    yield row.conversation()
+                rows[index] = self._begin(dice)
+                starts[index] = clock + 1
         yield from (row.conversation() for row in rows if row.answer_start is not None and not row.forced)
 
     def _begin(self, dice: random.Random) -> _Row:
@@ -218,7 +220,7 @@ class Writer:
         row.ids.append(token)
         return token not in self.special and len(row.ids) - row.message_start < self.config.max_message_tokens
 
-    def _logits(self, newest: Tensor, clock: int, starts: Tensor, memory: _Memory) -> Tensor:
+    def _logits(self, newest: Tensor, clock: int, starts: Tensor, memory: Memory) -> Tensor:
         """float32 [rows, vocab_size] after the newest ids [rows, 1]."""
         decoder = self.decoder
         hidden = decoder.base.embed_tokens(newest)
@@ -234,71 +236,9 @@ class Writer:
             masks[window] = mask.masked_fill_(~seen, torch.finfo(hidden.dtype).min)[:, None, None]
         positions = (clock - starts)[:, None]
         by_layer = {layer: masks[decoder.window(layer)] for layer in layers}
-        return decoder.head(decoder.drive(layers, hidden, positions, by_layer, memory)[None, :, 0])
-
-
-class _Memory:
-    """Keys and values of all rows in whole buffers, so that attention reads them without a copy; a mask tells."""
-
-    def __init__(self) -> None:
-        self.clock = 0
-        self._rooms: dict[int, tuple[Tensor, Tensor]] = {}
-
-    @property
-    def capacity(self) -> int:
-        """Tokens that the buffers have room for at this clock."""
-        return (self.clock // CHUNK_TOKENS + 1) * CHUNK_TOKENS
-
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """keys, values: [rows, kv_heads, 1, head_dim] → [rows, kv_heads, capacity, head_dim]."""
-        room = self._rooms.get(layer_idx)
-        if room is None or room[0].shape[2] < self.capacity:
-            old_keys, old_values = room or (None, None)
-            room = _widened(old_keys, keys, self.capacity), _widened(old_values, values, self.capacity)
-            self._rooms[layer_idx] = room
-        for buffer, new in zip(room, (keys, values), strict=True):
-            buffer[:, :, self.clock : self.clock + 1] = new
-        return room
-
-
-def _widened(old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
-    """Zeros with room for ``capacity`` tokens that begin with what ``old`` holds."""
-    new = like.new_zeros(like.shape[0], like.shape[1], capacity, like.shape[3])
-    if old is not None:
-        new[:, :, : old.shape[2]] = old
-    return new
-
-
-def _grouped_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
-) -> tuple[Tensor, None]:
-    """Attention of one query a row that repeats no keys: the heads of a group are the queries of their key head.
-
-    query: [rows, heads, 1, head_dim], key and value: [rows, kv_heads, keys, head_dim] → [rows, 1, heads, head_dim].
-    """
-    rows, heads, _, width = query.shape
-    grouped = query.reshape(rows, key.shape[1], -1, width)
-    scaling = options.get("scaling") or width**-0.5
-    scores = torch.matmul(grouped, key.transpose(2, 3)) * scaling
-    cap = options.get("softcap")
-    if cap is not None:
-        scores = torch.tanh(scores / cap) * cap
-    mixed = torch.matmul((scores + attention_mask).softmax(dim=-1), value)
-    return mixed.reshape(rows, 1, heads, width), None
-
-
-AttentionInterface.register(ATTENTION, _grouped_attention)
-
-
-@contextlib.contextmanager
-def _attention(config: Any) -> Iterator[None]:
-    """The model with our attention; its own comes back afterwards."""
-    before = config._attn_implementation
-    config._attn_implementation = ATTENTION
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
+        with grouped_attention(decoder.config):  # here alone: between two conversations the model is as it was
+            hidden = decoder.drive(layers, hidden, positions, by_layer, memory)
+        return decoder.head(hidden[None, :, 0])
 
 
 def _sample(logits: Tensor, temperature: Tensor, noise: torch.Generator) -> Tensor:

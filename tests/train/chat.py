@@ -6,12 +6,14 @@ from functools import cache
 from itertools import product
 
 import torch
+import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from spd_lib.target.load import Target
 from spd_lib.train.tokens import Conversation
-from tests.families import VOCAB, fresh, prompt_of, reference
+from tests.families import SHAPE, VOCAB, WINDOW, fresh, prompt_of, reference
 
 USER, ASSISTANT, END = VOCAB - 3, VOCAB - 2, VOCAB - 1
 MARKS = {"<|user|>": USER, "<|assistant|>": ASSISTANT, "<|end|>": END}
@@ -39,15 +41,25 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return made
 
 
+def softcapped() -> nn.Module:
+    """A model that caps its scores and its logits, and has sliding windows."""
+    caps = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}
+    config = transformers.Gemma2Config(**SHAPE, **caps, num_hidden_layers=4, sliding_window=WINDOW)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return transformers.Gemma2ForCausalLM(config).float().eval().requires_grad_(False)
+
+
 @cache
 def chatty(family: str = "llama") -> Target:
     """A target whose texts end at END."""
-    model = fresh(family)
+    model = softcapped() if family == "softcapped" else fresh(family)
     model.generation_config.eos_token_id = END
     return Target(model, tokenizer(), "tiny")
 
 
-def conversations(count: int = 24, answer_tokens: int = 20) -> list[Conversation]:
+@cache
+def conversations(count: int = 24, answer_tokens: int = 20) -> tuple[Conversation, ...]:
     """Chats whose answers are the tiny model's own greedy words."""
     made = []
     for seed in range(count):
@@ -55,7 +67,4 @@ def conversations(count: int = 24, answer_tokens: int = 20) -> list[Conversation
         answer = reference(chatty().model, prompt, answer_tokens)
         learn = [False] * len(prompt) + [True] * len(answer)
         made.append(Conversation(tuple(prompt + answer), tuple(learn), 0.0))
-    return made
-
-
-CPU = torch.device("cpu")
+    return tuple(made)

@@ -31,8 +31,14 @@ def test_long_chats_are_cut() -> None:
     assert list(chat.ids) == [USER, 1, 2, END, ASSISTANT, 3, 4]
     with pytest.raises(TokensError, match="no assistant tokens"):
         conversation(tokenizer(), TURNS, 5)
-    with pytest.raises(TokensError, match="no assistant tokens"):
-        conversation(tokenizer(), TURNS[:1], 100)
+    for without in (TURNS[:1], TURNS[1:3], []):
+        with pytest.raises(TokensError, match="no assistant tokens"):
+            conversation(tokenizer(), without, 100)
+
+
+def test_an_answer_that_nobody_asked_for_is_not_learnt() -> None:
+    chat = conversation(tokenizer(), TURNS[1:], 100)
+    assert [token for token, flag in zip(chat.ids, chat.learn, strict=True) if flag] == [6, END]
 
 
 def test_a_template_that_rewrites_the_past_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,17 +48,32 @@ def test_a_template_that_rewrites_the_past_is_refused(monkeypatch: pytest.Monkey
         conversation(tokenizer(), TURNS, 100)
 
 
+def test_a_template_that_refuses_a_chat_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer(), "chat_template", "{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(TokensError, match="refuses a chat of the dataset: roles must alternate"):
+        conversation(tokenizer(), TURNS, 100)
+
+
+def test_a_tokenizer_without_a_template_is_named(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer(), "chat_template", None)
+    with pytest.raises(TokensError, match="no chat template"):
+        list(dataset_corpus(tokenizer(), str(tmp_path / "chats.jsonl"), 100, 64))
+
+
 def test_columns_and_roles_in_use() -> None:
     assert messages_of({"messages": TURNS}) == TURNS
     old = [{"from": "human", "value": "abac"}, {"from": "gpt", "value": "adae"}]
     assert messages_of({"conversations": old}) == TURNS[:2]
+    assert messages_of({"messages": [*TURNS, {"role": "assistant", "content": None}]}) == []
+    assert messages_of({"messages": [{"role": "user", "content": [{"type": "image"}]}]}) == []
     with pytest.raises(TokensError, match="a column messages or conversations .* found text, source"):
         messages_of({"text": "abac", "source": "web"})
 
 
 def test_a_file_of_chats(tmp_path) -> None:
     path = tmp_path / "chats.jsonl"
-    lines = [json.dumps({"messages": turns}) for turns in (TURNS, TURNS[:1], TURNS[:2])]
+    silent, long = TURNS[:1], [{"role": "user", "content": "ab" * 90}, TURNS[1]]
+    lines = [json.dumps({"messages": turns}) for turns in (TURNS, silent, long, TURNS[:2])]
     path.write_text("\n".join([*lines, ""]))
     assert len(list(dataset_corpus(tokenizer(), str(path), 10_000, 64))) == 2
     assert len(list(dataset_corpus(tokenizer(), str(path), 1, 64))) == 1

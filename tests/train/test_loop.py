@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
+from filelock import FileLock
 
-from spd_lib.draft.module import DraftConfig, PipelineDraftModule
-from spd_lib.target.layers import Decoder
-from spd_lib.train import loop, pause
+from spd_lib.train import draws, loop, pause
+from spd_lib.train.draws import batches
+from spd_lib.train.held_out import HeldOut
 from spd_lib.train.loop import TrainConfig, Trainer, TrainingError
-from spd_lib.train.teacher import Streamed
-from spd_lib.train.tokens import Corpus, draft_vocabulary
-from tests.train.chat import chatty, conversations
+from tests.train.runs import CONFIG, curve, make, weights
 
-CONFIG = TrainConfig(
-    max_steps=10, batch_tokens=200, check_every_steps=4, warmup_steps=2, save_every_s=1e9, mixed_precision="no"
-)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -26,64 +31,125 @@ def cache(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPD_CACHE", str(tmp_path / "cache"))
 
 
-def make(folder, config: TrainConfig = CONFIG, count: int = 24) -> Trainer:
-    decoder = Decoder(chatty().model)
-    corpus = Corpus.of(conversations(count))
-    draft = DraftConfig.like(decoder, target="tiny", tokenizer="", num_layers=1, draft_vocab_size=60, window=16)
-    torch.manual_seed(0)
-    ids = draft_vocabulary(corpus.train, 60, decoder.vocab_size)
-    module = PipelineDraftModule.for_decoder(decoder, draft, ids)
-    return Trainer(decoder, module, corpus, Streamed(decoder, draft.anchors), config, folder)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """A run that nobody disturbed."""
+    trainer = make(tmp_path_factory.mktemp("whole"))
+    trainer.run()
+    assert [entry["step"] for entry in trainer.entries()] == [4, 8, 12]
+    return trainer
 
 
-def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in trainer.plain_module.state_dict().items()}
-
-
-def entries(trainer: Trainer) -> list[dict]:
-    return [json.loads(line) for line in trainer.log.read_text().splitlines()]
+def assert_the_same(resumed: Trainer, whole: Trainer) -> None:
+    """Bit for bit, and no step is logged twice."""
+    ours, theirs = weights(resumed), weights(whole)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert curve(resumed) == curve(whole)
 
 
 def test_it_learns(tmp_path) -> None:
-    trainer = make(tmp_path, TrainConfig(max_steps=60, batch_tokens=400, check_every_steps=20, mixed_precision="no"))
+    config = TrainConfig(max_steps=60, batch_tokens=400, check_every_steps=20, mixed_precision="no")
+    trainer = make(tmp_path, config, count=24)
     before = trainer.check((2, 4))
     after = trainer.run()
-    losses = [entry["loss"] for entry in entries(trainer)]
+    losses = [entry["loss"] for entry in trainer.entries()]
     assert losses == sorted(losses, reverse=True)
     assert after["n=4"]["acceptance"] > before["n=4"]["acceptance"]
     assert set(after["n=4"]["agreement"]) == {"1", "2", "3", "4"}
 
 
-@pytest.mark.parametrize("kill_at", [1, 5, 7, 9])
-def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, monkeypatch, kill_at: int) -> None:
-    """Killed in the middle of a step, after a checkpoint two steps before."""
-    whole = make(tmp_path / "whole")
-    whole.run()
-    update, saved_at = Trainer._update, max(0, kill_at - 2)
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (loop, "draft_loss", 1),
+        (loop, "draft_loss", 7),
+        (Accelerator, "backward", 9),
+        (HeldOut, "check", 1),
+        (HeldOut, "check", 3),
+        (Trainer, "_write_log", 2),
+        (torch, "save", 1),
+    ],
+)
+def test_interrupted_and_resumed_is_bit_for_bit_the_same(
+    tmp_path, monkeypatch, whole: Trainer, owner, name: str, call: int
+) -> None:
+    called, function = iter(range(1, 10**6)), getattr(owner, name)
 
-    def killed(self, work):
-        if self.step == saved_at:
-            self.save()
-        if self.step == kill_at:
-            next(work)
+    def interrupted(*arguments, **options):
+        if next(called) == call:
             raise KeyboardInterrupt
-        return update(self, work)
+        return function(*arguments, **options)
 
-    monkeypatch.setattr(Trainer, "_update", killed)
-    with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / "parts").run()
-    monkeypatch.setattr(Trainer, "_update", update)
-    resumed = make(tmp_path / "parts")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make(tmp_path).run()
+    resumed = make(tmp_path)
     resumed.run()
-    ours, theirs = weights(resumed), weights(whole)
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert [entry["step"] for entry in entries(resumed)] == [entry["step"] for entry in entries(whole)] == [4, 8, 10]
+    assert_the_same(resumed, whole)
+
+
+@pytest.mark.parametrize("number", pause.STOPPING)
+def test_a_signal_in_the_middle_of_an_update_waits_for_its_end(tmp_path, whole: Trainer, number: int) -> None:
+    trainer = make(tmp_path)
+    step = trainer.optimizers[1].step
+
+    def disturbed() -> None:
+        if trainer.step == 5:
+            os.kill(os.getpid(), number)
+        step()
+
+    trainer.optimizers[1].step = disturbed
+    before = signal.signal(number, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    signal.signal(number, before)
+    assert trainer.step == torch.load(trainer.checkpoint)["step"] == 6
+    resumed = make(tmp_path)
+    resumed.run()
+    assert_the_same(resumed, whole)
+
+
+def test_killed_without_a_word_and_resumed_is_bit_for_bit_the_same(tmp_path, whole: Trainer) -> None:
+    """After the checkpoint was written and the log had gone on; the log also lost half a line."""
+    command = [sys.executable, "-m", "tests.train.runs", str(tmp_path), "9"]
+    assert subprocess.run(command, cwd=ROOT, timeout=120, capture_output=True).returncode == -signal.SIGKILL
+    resumed = make(tmp_path, replace(CONFIG, save_every_s=0.0))
+    with resumed.log.open("a") as file:
+        file.write('{"step": 9, "sec')
+    resumed.run()
+    assert_the_same(resumed, whole)
+
+
+def test_an_old_checkpoint_forgets_what_was_logged_after_it(tmp_path, whole: Trainer) -> None:
+    first = make(tmp_path)
+    first.save()
+    old = first.checkpoint.read_bytes()
+    first.run()
+    first.checkpoint.write_bytes(old)
+    resumed = make(tmp_path)
+    resumed.run()
+    assert_the_same(resumed, whole)
+
+
+def test_epochs_follow_one_another_wherever_one_begins(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draws, "POOL_BATCHES", 1)
+    trainer = make(tmp_path, replace(CONFIG, accumulate=2, batch_tokens=84))
+    chats = trainer.corpus.train
+    lengths = [len(list(batches(chats, 84, f"0:{epoch}"))) for epoch in range(3)]
+    assert len(set(lengths)) > 1  # or this proves nothing
+    stream = list(islice(trainer._work(), sum(lengths)))
+    seen = Counter(id(chat) for batch in stream for chat in batch)
+    assert seen == {id(chat): 3 for chat in chats}
+    trainer.step = 5
+    assert list(islice(trainer._work(), sum(lengths) - 10)) == stream[10:]
 
 
 def test_a_finished_run_trains_no_more(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make(tmp_path).run()
+    last = make(tmp_path).run()
     monkeypatch.setattr(Trainer, "_update", lambda *_: 1 / 0)
-    assert make(tmp_path).run()["n=4"]["acceptance"] >= 0
+    monkeypatch.setattr(HeldOut, "check", lambda *_: 1 / 0)
+    assert make(tmp_path).run() == last
 
 
 def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(tmp_path, monkeypatch) -> None:
@@ -91,7 +157,7 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(tmp_path, 
     trainer.save()
     before = trainer.checkpoint.read_bytes()
     monkeypatch.setattr(loop, "draft_loss", lambda hidden, *_: hidden.sum() * math.nan)
-    with pytest.raises(TrainingError, match="loss is nan at step 0: lower the learning rate"):
+    with pytest.raises(TrainingError, match="loss is nan at step 0: lower the learning rate, now 0.006"):
         trainer.run()
     assert trainer.checkpoint.read_bytes() == before
 
@@ -107,17 +173,30 @@ def test_a_full_disk_keeps_the_old_checkpoint(tmp_path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(TrainingError, match="No space left on device.*the checkpoint before it is whole"):
-        trainer.save()
+        trainer.run()
     assert trainer.checkpoint.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["checkpoint.pt"]
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"checkpoint.pt", "lock", "log.jsonl"}
 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path) -> None:
     make(tmp_path).save()
-    with pytest.raises(TrainingError, match="other tokens or settings"):
-        make(tmp_path, count=20).run()
-    with pytest.raises(TrainingError, match="other tokens or settings"):
-        make(tmp_path, TrainConfig(max_steps=11, mixed_precision="no")).run()
+    for other in (make(tmp_path, count=11), make(tmp_path, replace(CONFIG, max_steps=13)), make(tmp_path, seed=1)):
+        with pytest.raises(TrainingError, match="other tokens, settings or weights"):
+            other.run()
+
+
+def test_two_at_once_do_not_write_over_each_other(tmp_path) -> None:
+    with FileLock(tmp_path / "lock"), pytest.raises(TrainingError, match="another process is training in"):
+        make(tmp_path).run()
+
+
+def test_two_precisions_in_one_program(tmp_path) -> None:
+    losses = [
+        make(tmp_path / precision, replace(CONFIG, mixed_precision=precision, max_steps=2)).run()["loss"]
+        for precision in ("bf16", "no")
+    ]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
 def test_a_pause_file_stops_the_clock(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +221,11 @@ def test_a_pause_file_stops_the_clock(tmp_path, monkeypatch: pytest.MonkeyPatch)
 def test_settings_are_checked(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be above 0, got 0"):
         TrainConfig(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"decay_share": 1.5}, {"max_stages": 1}, {"min_stages": 0}, {"mixed_precision": "fp16"}]
+)
+def test_settings_that_make_no_sense(settings: dict) -> None:
+    with pytest.raises(ValueError, match="|".join(["decay_share", "stages", "mixed_precision"])):
+        TrainConfig(**settings)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from spd_lib.train import tokens
 from spd_lib.train.tokens import Conversation, Corpus, TokensError, draft_vocabulary, load_shard, save_shard
 
 
@@ -26,6 +29,26 @@ def test_a_broken_shard_is_named(tmp_path) -> None:
         load_shard(path)
     with pytest.raises(TokensError, match="nowhere"):
         load_shard(tmp_path / "nowhere")
+    parts = {"ids": torch.arange(5), "learn": torch.ones(5, dtype=torch.bool), "temperatures": torch.zeros(2)}
+    save_file(parts | {"lengths": torch.tensor([2, 9])}, path)
+    with pytest.raises(TokensError, match="not a file of training tokens") as caught:
+        load_shard(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tokens.safetensors"
+    save_shard(path, [chat(1, 2, 3)], {})
+
+    def full(tensors, into, metadata) -> None:
+        into.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(tokens, "save_file", full)
+    with pytest.raises(TokensError, match="cannot write .*tokens.safetensors .No space left on device"):
+        save_shard(path, [chat(4, 5, 6)], {})
+    assert load_shard(path)[0] == [chat(1, 2, 3)]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_corpus_drops_doubles_and_chats_without_answers() -> None:
@@ -34,6 +57,11 @@ def test_the_corpus_drops_doubles_and_chats_without_answers() -> None:
     assert corpus.held_out == [chat(1, 2, 3)]
     assert corpus.train == [chat(4, 5, 6)]
     assert corpus.num_tokens == 3
+
+
+def test_a_first_token_cannot_be_learnt() -> None:
+    with pytest.raises(TokensError, match="nothing to learn from"):
+        Corpus.of([Conversation([1, 2], [True, False])])
 
 
 def test_the_split_stays_when_the_corpus_grows() -> None:

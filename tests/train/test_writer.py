@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 import torch
 
+from spd_lib.target.layers import Decoder
 from spd_lib.train import writer
 from spd_lib.train.tokens import TokensError, load_shard
 from spd_lib.train.writer import Frame, Writer, WriterConfig, write_shards
-from tests.families import reference
+from tests.families import WINDOW, reference
 from tests.train.chat import ASSISTANT, END, USER, chatty
 
 SMALL = WriterConfig(
@@ -37,23 +39,32 @@ def test_conversations_follow_the_frame() -> None:
         assert chat.temperature in (0.0, 1.0)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
-def test_greedy_answers_are_the_models_own(family: str) -> None:
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "softcapped"])
+def test_greedy_answers_are_the_models_own(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that start late on the common clock, beside rows of another age, and beyond a sliding window."""
+    begun, logits = set(), Writer._logits
+
+    def watched(self, newest, clock, starts, memory):
+        begun.update(starts.tolist())
+        return logits(self, newest, clock, starts, memory)
+
+    monkeypatch.setattr(Writer, "_logits", watched)
     config = WriterConfig(
         rows=6, span_tokens=150, max_message_tokens=60, max_answer_tokens=14, answer_temperatures=(0.0,), seed=2
     )
-    chats = some(family, 10, config)
+    chats = some(family, 12, config)
     for chat in chats:
         start = list(chat.learn).index(True)
         answer = list(chat.ids[start:])
         assert answer == reference(chatty(family).model, list(chat.ids[:start]), len(answer))
+    assert max(begun) > 30
+    assert max(len(chat.ids) for chat in chats) > 3 * WINDOW
 
 
 def test_the_same_shard_twice_is_the_same_and_another_is_not() -> None:
-    assert some() == some()
-    other = list(islice(Writer(chatty(), SMALL).conversations(1), 12))
-    assert other != some()
+    first = some()
+    assert first == some()
+    assert first != list(islice(Writer(chatty(), SMALL).conversations(1), 12))
 
 
 def test_no_message_twice() -> None:
@@ -73,11 +84,12 @@ def test_an_answer_does_not_run_in_circles() -> None:
 
 def test_the_models_attention_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     before = chatty().model.config._attn_implementation
-    some(count=1)
+    chats = Writer(chatty(), SMALL).conversations(0)
+    next(chats)
     assert chatty().model.config._attn_implementation == before
-    monkeypatch.setattr(writer, "_sample", lambda *_: 1 / 0)
+    monkeypatch.setattr(Decoder, "drive", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        some(count=1)
+        list(chats)
     assert chatty().model.config._attn_implementation == before
 
 
@@ -89,6 +101,35 @@ def test_shards_are_kept_and_counted(tmp_path) -> None:
     assert [path.stat().st_mtime_ns for path in again[:2]] == times
     assert len(again) == 3
     assert load_shard(again[2])[1]["shard"] == 2
+
+
+def test_a_killed_run_loses_the_shard_it_was_writing_and_no_more(tmp_path, monkeypatch) -> None:
+    whole = write_shards(chatty(), tmp_path / "whole", 600, SMALL, shard_tokens=200)
+    calls = iter(range(10**6))
+    monkeypatch.setattr(writer, "wait_while_paused", lambda: next(calls) < 12 or _interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        write_shards(chatty(), tmp_path / "parts", 600, SMALL, shard_tokens=200)
+    kept = list((tmp_path / "parts").iterdir())
+    assert 0 < len(kept) < len(whole)
+    monkeypatch.undo()
+    parts = write_shards(chatty(), tmp_path / "parts", 600, SMALL, shard_tokens=200)
+    assert [path.read_bytes() for path in parts] == [path.read_bytes() for path in whole]
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_no_more_is_written_than_was_asked_for(tmp_path) -> None:
+    (path,) = write_shards(chatty(), tmp_path, 100, SMALL)
+    size = sum(len(chat.ids) for chat in load_shard(path)[0])
+    assert 100 <= size < 100 + SMALL.max_message_tokens + SMALL.max_answer_tokens + 3
+
+
+def test_the_shards_of_another_target_are_refused(tmp_path) -> None:
+    write_shards(chatty(), tmp_path, 100, SMALL)
+    with pytest.raises(TokensError, match="was written by tiny, not other: name another folder"):
+        write_shards(replace(chatty(), name="other"), tmp_path, 100, SMALL)
 
 
 def test_a_target_without_a_template_is_named() -> None:
