@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 from pathlib import Path
 
@@ -34,7 +36,8 @@ def load_module(name: str | Path, tokenizer: PreTrainedTokenizerBase | None = No
     if isinstance(name, Path) and not name.is_dir():
         raise DrafterError(f"there is no folder {name} with a trained drafter")
     try:
-        module = PipelineDraftModule.from_pretrained(str(name)).requires_grad_(False)
+        with contextlib.redirect_stdout(io.StringIO()):  # the hub mixin prints where it reads from
+            module = PipelineDraftModule.from_pretrained(str(name)).requires_grad_(False)
     except (OSError, SafetensorError, HFValidationError, TypeError, RuntimeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DrafterError(f"cannot load the drafter {str(name)!r}: {reason}") from error

@@ -58,7 +58,7 @@ def write_shards(
     notes = {"target": target.name, "dtype": str(target.dtype).removeprefix("torch."), **asdict(config), **versions()}
     paths: list[Path] = []
     done = 0
-    with progress(total=num_tokens, unit="token", unit_scale=True, desc="writing") as bar:
+    with progress(total=num_tokens, unit="token", unit_scale=True, desc="text") as bar:
         while done < num_tokens:
             path = folder / f"tokens-{len(paths):05d}.safetensors"
             if path.exists():
@@ -104,9 +104,8 @@ class Frame:
         text = target.tokenizer.apply_chat_template(
             [{"role": "user", "content": mark}], add_generation_prompt=True, tokenize=False
         )
-        before, between = (
-            target.tokenizer(part, add_special_tokens=False)["input_ids"] for part in text.split(mark, maxsplit=1)
-        )
+        first, _, second = text.partition(mark)
+        before, between = (target.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (first, second))
         ends = getattr(target.model.generation_config, "eos_token_id", None)
         eos = frozenset([ends] if isinstance(ends, int) else ends or [])
         if not before or not between or not eos:

@@ -141,6 +141,12 @@ def test_a_target_without_a_template_is_named() -> None:
         Frame.of(Mute())
 
 
+def test_a_template_that_swallows_the_message_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chatty().tokenizer, "chat_template", "<|user|>{{ messages[0].content | lower }}<|end|>")
+    with pytest.raises(TokensError, match="does not say where a message ends"):
+        Frame.of(chatty())
+
+
 def test_sampling_follows_the_law() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0]]).repeat(30_000, 1)
     heat = torch.full((30_000,), 2.0)
