@@ -17,7 +17,7 @@ book notebooks test lossless bench train: export TRANSFORMERS_OFFLINE = 1
 # How the shipped drafter was trained, and a run of minutes that shows whether training works here.
 SCALE       ?= full
 TRAIN_full  := --out _build/drafter --num-tokens 2000000 --epochs 6
-TRAIN_small := --out _build/small-drafter --num-tokens 100000 --max-steps 350
+TRAIN_small := --out _build/small-drafter --num-tokens 100000 --max-steps 300
 
 .DEFAULT_GOAL := help
 .PHONY: help book test lint lab serve notebooks lossless bench compat train clean
@@ -55,7 +55,7 @@ compat: $(READY) ## losslessness on the oldest supported torch and transformers,
 	$(BIN)/python tools/compat.py
 
 train: $(READY)  ## train the shipped drafter anew from its committed tokens (hours), or SCALE=small (minutes)
-	$(BIN)/python -m spd_lib train --tokens training/smollm2 $(TRAIN_$(SCALE))
+	$(BIN)/python -m spd_lib train --target smollm2 --tokens training/smollm2 $(or $(TRAIN_$(SCALE)),$(error SCALE is full or small))
 ifeq ($(SCALE),small)
 	$(BIN)/python tools/small_training.py
 endif

@@ -8,43 +8,63 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from spd_lib.evaluate.report import save
 from spd_lib.target.load import device_name, versions
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = "make train SCALE=small"
 LOG = ROOT / "_build/small-drafter/log.jsonl"
 RESULT = ROOT / "results/train-small.json"
 LOSS_TOLERANCE = 0.02  # relative
 ACCEPTANCE_TOLERANCE = 0.02
 
+Figures = dict[str, float]
 
-def figures() -> dict[str, float]:
-    """Loss and held-out acceptance at the end of the run."""
-    last = json.loads(LOG.read_text(encoding="utf-8").splitlines()[-1])
+
+def figures(log: Path) -> Figures:
+    """Loss and held-out acceptance at the end of a run."""
+    last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
     acceptance = {name: entry["acceptance"] for name, entry in last.items() if name.startswith("n=")}
     return {"loss": last["loss"], **acceptance}
+
+
+def result(found: Figures) -> dict[str, Any]:
+    """What is committed: the figures and where they come from."""
+    machine = {"cpu": device_name(torch.device("cpu")), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    today = datetime.date.today().isoformat()
+    return {"command": COMMAND, "date": today, "machine": machine, "versions": versions(), "figures": found}
+
+
+def off(found: Figures, committed: Figures) -> set[str]:
+    """The figures that are not within tolerance of the committed ones, or that only one of the two has."""
+    wrong = set(found) ^ set(committed)
+    for name in set(found) & set(committed):
+        tolerance = LOSS_TOLERANCE * committed[name] if name == "loss" else ACCEPTANCE_TOLERANCE
+        if not abs(found[name] - committed[name]) <= tolerance:
+            wrong.add(name)
+    return wrong
 
 
 def main() -> int:
     """Returns 1 if a figure is off."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help="make this run the committed one")
-    found = figures()
-    if parser.parse_args().save:
-        machine = {"cpu": device_name(torch.device("cpu")), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-        today = datetime.date.today().isoformat()
-        facts = {"command": "make train SCALE=small", "date": today, "machine": machine, "versions": versions()}
-        RESULT.write_text(json.dumps(facts | {"figures": found}, indent=1) + "\n", encoding="utf-8")
+    arguments = parser.parse_args()
+    found = figures(LOG)
+    if arguments.save:
+        save(result(found), RESULT)
+    if not RESULT.exists():
+        print(f"There are no committed figures yet: python {Path(__file__).relative_to(ROOT)} --save")
+        return 1
     committed = json.loads(RESULT.read_text(encoding="utf-8"))["figures"]
-    wrong = 0
-    for name, value in found.items():
-        relative = name == "loss"
-        off = abs(value - committed[name]) / (committed[name] if relative else 1)
-        fine = off <= (LOSS_TOLERANCE if relative else ACCEPTANCE_TOLERANCE)
-        wrong += not fine
-        print(f"{name:6} {value:.4f}, committed {committed[name]:.4f}: {'fine' if fine else 'NOT within tolerance'}")
+    wrong = off(found, committed)
+    for name in sorted(set(found) | set(committed), key=lambda name: (name != "loss", len(name), name)):
+        values = f"{found.get(name, float('nan')):.4f}, committed {committed.get(name, float('nan')):.4f}"
+        print(f"{name:6} {values}: {'NOT within tolerance' if name in wrong else 'fine'}")
     return 1 if wrong else 0
 
 

@@ -83,7 +83,8 @@ class Stored:
         return out.to(self.decoder.device)
 
     def _path(self, part: Sequence[Conversation]) -> Path:
-        name = hashlib.sha256(repr((self.decoder.config.to_dict(), self.anchors, self.decoder.dtype)).encode())
+        config = self.decoder.config.to_dict() | {"_name_or_path": None}  # where the target was found does not matter
+        name = hashlib.sha256(repr((config, self.anchors, self.decoder.dtype)).encode())
         for chat in part:
             name.update(torch.tensor(chat.ids, dtype=torch.int32).numpy().tobytes())
         return self._folder / f"states-{name.hexdigest()[:24]}.bf16"

@@ -58,6 +58,14 @@ def test_a_grown_corpus_reads_only_what_is_new(tmp_path, monkeypatch: pytest.Mon
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
 
 
+def test_the_target_may_lie_elsewhere(tmp_path) -> None:
+    there, here = fresh("llama"), fresh("llama")
+    here.config._name_or_path = "/somewhere/else"
+    for model in (there, here):
+        Stored(Decoder(model), ANCHORS, conversations(1), tmp_path)
+    assert len(files(tmp_path)) == 1
+
+
 def test_a_full_disk_is_told_before_it_is_full(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(0, 0, 10**6))
