@@ -1,4 +1,7 @@
-"""Fill the page `api` with the signatures and docstrings of the library's public names, read from its source."""
+"""Fill the API pages with the signatures and docstrings of the library's public names, read from its source.
+
+A page says which packages it wants: `<!-- api: core target -->`; `top` stands for the modules outside any package.
+"""
 
 import ast
 import re
@@ -7,7 +10,8 @@ from collections.abc import Iterator
 import source_tree
 from sphinx.application import Sphinx
 
-MARK = "<!-- api -->"
+MARK = re.compile(r"<!-- api: ([a-z ]+) -->")
+TOP = "top"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -71,10 +75,12 @@ def public(body: list[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
             yield node
 
 
-def reference() -> str:
-    """The whole page below its introduction, as MyST Markdown."""
+def reference(packages: set[str]) -> str:
+    """The page of these packages below its introduction, as MyST Markdown."""
     parts, package = [], None
     for module in source_tree.modules():
+        if (module.package or TOP) not in packages:
+            continue
         names = list(public(module.tree.body))
         if module.package != package:
             package = module.package
@@ -90,8 +96,7 @@ def reference() -> str:
 
 
 def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
-    if MARK in source[0]:
-        source[0] = source[0].replace(MARK, reference())
+    source[0] = MARK.sub(lambda mark: reference(set(mark[1].split())), source[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

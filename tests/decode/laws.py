@@ -77,7 +77,7 @@ class Chain:
         self.logits = logits
         self.num_stages = num_stages
 
-    def prefill(self, prompt_ids: list[int]) -> Tensor:
+    def prefill(self, prompt_ids: list[int], anchors: tuple[int, ...] = ()) -> Tensor:
         return self.logits[prompt_ids[-1]]
 
     def advance(self, flight: Flight, watch: Stopwatch) -> Finished | None:
