@@ -9,7 +9,7 @@ from typing import Any
 _HOMES = {
     "BookFigure": "figures",
     "acceptance_bars": "acceptances",
-    "anchor_ruler": "depths",
+    "anchor_ruler": "anchors",
     "check_acceptance": "checks",
     "check_cycles": "checks",
     "check_kinds": "checks",
@@ -23,7 +23,7 @@ _HOMES = {
     "training_curve": "acceptances",
     "distribution_bars": "figures",
     "layer_ruler": "ruler",
-    "mask_explorer": "depths",
+    "mask_explorer": "mask",
     "pipe_grid": "grid",
     "pipe_svg": "picture",
     "pipe_text": "table",

@@ -18,6 +18,21 @@ from .palette import css_text
 _numbers = count()
 
 
+def figure_name() -> str:
+    """A name that no other figure of the page has: radio buttons of one name belong together."""
+    return f"spd-figure-{next(_numbers)}"
+
+
+def control(name: str, title: str, choices: Sequence[str], start: str) -> str:
+    """One control of the figure ``name``: a group of radio buttons, so that the arrow keys work as everywhere."""
+    radios = "".join(
+        f'<label><input type="radio" name="{escape(f"{name}-{title}")}" value="{escape(choice)}"'
+        f"{' checked' if choice == start else ''}>{escape(choice)}</label>"
+        for choice in choices
+    )
+    return f"<fieldset><legend>{escape(title)}</legend>{radios}</fieldset>"
+
+
 @dataclass(frozen=True)
 class Picture:
     """One state of a figure: its HTML, and the same in words."""
@@ -30,7 +45,7 @@ class Picture:
 class Frames:
     """A figure with one group of choices a control. ``draw`` takes one choice of each and draws that state.
 
-    ``start``: the choices it opens with.
+    ``start``: the choices it opens with; ``style``: CSS that its pictures need beyond that of all frames.
     """
 
     caption: str
@@ -38,6 +53,7 @@ class Frames:
     draw: Callable[..., Picture]
     hint: str
     start: tuple[str, ...]
+    style: str = ""
 
     @cached_property
     def pictures(self) -> dict[tuple[str, ...], Picture]:
@@ -48,30 +64,22 @@ class Frames:
         """The figure as one self-contained piece of HTML; without a script it shows its first state."""
         unique = list(dict.fromkeys([self.pictures[self.start], *self.pictures.values()]))
         index = {"|".join(choices): unique.index(picture) for choices, picture in self.pictures.items()}
-        name = f"spd-frames-{next(_numbers)}"
+        name = figure_name()
         opened = zip(self.controls.items(), self.start, strict=True)
-        groups = "".join(self._group(name, title, choices, start) for (title, choices), start in opened)
+        groups = "".join(control(name, title, choices, start) for (title, choices), start in opened)
         frames = "".join(
             f'<div class="spd-frame" role="img" aria-label="{escape(picture.words)}"{" hidden" if place else ""}>'
             f"{picture.html}</div>"
             for place, picture in enumerate(unique)
         )
         return (
-            f'<div class="spd-frames" data-lm-suppress-shortcuts="true"><style>{css_text()}\n{asset("frames.css")}'
-            f"</style><figure><figcaption>{escape(self.caption)}</figcaption><form>{groups}</form>"
-            f'<div class="spd-scroll">{frames}</div></figure>'
-            f'<p class="spd-words" aria-live="polite">{escape(unique[0].words)}</p>'
+            f'<div class="spd-frames" data-lm-suppress-shortcuts="true"><style>{css_text()}\n{asset("frames.css")}\n'
+            f"{self.style}</style><figure><figcaption>{escape(self.caption)}</figcaption><form>{groups}</form>"
+            f'<div class="spd-scroll" tabindex="0" role="group" aria-label="{escape(self.caption)}">{frames}</div>'
+            f'</figure><p class="spd-words" aria-live="polite">{escape(unique[0].words)}</p>'
             f'<p class="spd-hint"><b>What to try.</b> {escape(self.hint)}</p>'
             f'<script type="application/json">{json.dumps(index)}</script><script>{asset("frames.js")}</script></div>'
         )
-
-    def _group(self, name: str, title: str, choices: Sequence[str], start: str) -> str:
-        radios = "".join(
-            f'<label><input type="radio" name="{escape(f"{name}-{title}")}" value="{escape(choice)}"'
-            f"{' checked' if choice == start else ''}>{escape(choice)}</label>"
-            for choice in choices
-        )
-        return f"<fieldset><legend>{escape(title)}</legend>{radios}</fieldset>"
 
     def __str__(self) -> str:
         return f"{self.caption}\n{self.pictures[self.start].words}"

@@ -26,27 +26,44 @@ class LayerRuler:
 
     def html(self) -> str:
         """The ruler as one self-contained piece of HTML."""
-        stages = "".join(self._stage(stage) for stage in range(self.plan.num_stages))
         told = "; ".join(f"stage {stage}: layers {self.owned(stage)}" for stage in range(self.plan.num_stages))
         label = f"Embedding, then {told}, then norm and head, which weigh {self.head_cost:.1f} layers."
         return (
             f'<div class="spd-ruler"><style>{css_text()}\n{asset("ruler.css")}</style>'
             f"<figure><figcaption>{escape(self.caption)}</figcaption>"
-            f'<div class="spd-track" role="img" aria-label="{escape(label)}">'
-            f'<div class="spd-end spd-draft" style="flex:0 0 4.3em"><div class="spd-body"></div><b>embed</b></div>'
-            f"{stages}"
+            f'<div role="img" aria-label="{escape(label)}">{self.track()}</div></figure></div>'
+        )
+
+    def track(self) -> str:
+        """Embedding, stages and head side by side."""
+        stages = "".join(self._stage(stage) for stage in range(self.plan.num_stages))
+        return f'<div class="spd-track">{self.front()}{stages}{self.back()}</div>'
+
+    def front(self) -> str:
+        """The embedding."""
+        return '<div class="spd-end spd-draft" style="flex:0 0 4.3em"><div class="spd-body"></div><b>embed</b></div>'
+
+    def back(self) -> str:
+        """Norm and head."""
+        return (
             f'<div class="spd-end spd-judged" style="flex-grow:{self.head_cost:.3f}"><div class="spd-body"></div>'
             f"<b>norm + head</b><small>{self.head_cost:.1f} layers</small></div>"
-            "</div></figure></div>"
         )
+
+    def cell(self, layer: int) -> str:
+        """One layer."""
+        return f"<i><span>{layer}</span></i>"
+
+    def foot(self, stage: int) -> str:
+        """What stands under a stage."""
+        return f'<b>stage {stage}</b><small>{self.owned(stage)}</small><div class="spd-memory">memory</div>'
 
     def _stage(self, stage: int) -> str:
         layers = self.plan.layers(stage)
-        cells = "".join(f"<i><span>{layer}</span></i>" for layer in layers)
+        cells = "".join(map(self.cell, layers))
         return (
             f'<div class="spd-stage spd-in-flight" style="flex-grow:{max(len(layers), 0.5)}">'
-            f'<div class="spd-body">{cells}</div><b>stage {stage}</b><small>{self.owned(stage)}</small>'
-            f'<div class="spd-memory">memory</div></div>'
+            f'<div class="spd-body">{cells}</div>{self.foot(stage)}</div>'
         )
 
     def __str__(self) -> str:

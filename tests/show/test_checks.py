@@ -6,7 +6,7 @@ import pytest
 
 from spd_lib.core.plan import even
 from spd_lib.core.staircase import standing
-from spd_lib.show.checks import check_cycles, check_plan, check_rejection, check_standing
+from spd_lib.show.checks import check_cycles, check_kinds, check_plan, check_rejection, check_standing
 
 
 def said(capsys: pytest.CaptureFixture, check: Callable, answer: Callable) -> str:
@@ -83,6 +83,29 @@ STANDING = [
 @pytest.mark.parametrize(("answer", "expected"), STANDING)
 def test_standing(capsys: pytest.CaptureFixture, answer: Callable, expected: str) -> None:
     assert expected in said(capsys, check_standing, answer)
+
+
+def right_kinds(anchors: list[int], boundaries: list[int], fill: int) -> list[int]:
+    return [
+        sum(anchor <= boundaries[depth] for anchor in anchors) - 1 for depth in range(min(fill, len(boundaries) - 1))
+    ]
+
+
+KINDS = [
+    (right_kinds, "✓ check_kinds: right for every n, every fill, and three sets of anchors."),
+    (lambda a, b, fill: [0] * fill, "How many tokens can be in flight?"),
+    (lambda a, b, fill: [0] * min(fill, len(b) - 1), "Look at place 1: its token has passed 15 layers."),
+    (lambda a, b, fill: right_kinds(a, b, fill)[::-1], "you say [3, 0]. Look at place 0"),
+    (lambda a, b, fill: [a[kind] for kind in right_kinds(a, b, fill)], "Which anchor is its deepest?"),
+    (lambda a, b, fill: None, "Is a return missing?"),
+    (lambda a, b, fill: 0, "which is not a list"),
+    (lambda a, b: [], "your function stops with TypeError"),
+]
+
+
+@pytest.mark.parametrize(("answer", "expected"), KINDS)
+def test_kinds(capsys: pytest.CaptureFixture, answer: Callable, expected: str) -> None:
+    assert expected in said(capsys, check_kinds, answer)
 
 
 Lists = list[float]

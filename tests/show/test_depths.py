@@ -1,85 +1,93 @@
-"""The figures of what the drafter sees say what the staircase says, in every state."""
+"""The depth strip and the anchor ruler say what the staircase says, in every state."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spd_lib.core import even
-from spd_lib.core.staircase import row_kinds
-from spd_lib.show import anchor_ruler, depth_strip, mask_explorer
+from spd_lib.core.plan import make_plan
+from spd_lib.core.staircase import anchors_passed
+from spd_lib.show import anchor_ruler, depth_strip
 
 ANCHORS = (0, 4, 8, 12, 16, 20, 24, 30)
-CHROMIUM = Path("/usr/bin/chromium")
+HEAD = 8.0
+
+
+def columns(html: str) -> list[tuple[str, str, int]]:
+    """Of each column its name, what stands below it, and how many dots it has."""
+    found = re.findall(r'<div><div class="spd-tall [a-z-]+">(.*?)</div><b>(.*?)</b><small>(.*?)</small>', html)
+    return [(name, below, inside.count("<i ")) for inside, name, below in found]
 
 
 def test_the_strip_shows_the_staircase() -> None:
-    words = {key: picture.words for key, picture in depth_strip(30, ANCHORS).pictures.items()}
-    assert "t−3: 23 layers, anchors 0, 4, 8, 12, 16, 20; t−2: 16 layers" in words["SPD", "4", "4"]
-    assert "t−2: 30 layers" in words["SPD", "4", "2"]
-    assert words["SPD", "2", "2"] == words["SPD", "2", "8"], "a pipe of two stages holds two tokens"
-    assert "for the 3 newest it has only its own states" in words["EAGLE-3", "4", "3"]
-    assert "after its first stage, 8 layers" in words["PPSD", "4", "1"]
+    picture = depth_strip(30, ANCHORS, HEAD).pictures["SPD", "4", "even", "4"]
+    assert columns(picture.html) == [
+        ("t−5", "30 layers", 8), ("t−4", "30 layers", 8), ("t−3", "23 layers", 6), ("t−2", "16 layers", 5),
+        ("t−1", "8 layers", 3), ("t", "embed", 1),
+    ]  # fmt: skip
+    assert "t−3: 23 layers, anchors up to 20; t−2: 16 layers" in picture.words
 
 
-def test_the_ruler_names_what_is_lost_and_unused() -> None:
-    words = {key[0]: picture.words for key, picture in anchor_ruler(30, ANCHORS).pictures.items()}
-    assert words["4"].endswith("23 layers passed, anchor 20; 30 layers passed, anchor 30. "
-                               "No depth stops at the anchors 4, 12, 24.")  # fmt: skip
-    assert words["16"].count("layers passed") == 17
+def test_a_pipe_of_two_stages_holds_two_tokens() -> None:
+    pictures = depth_strip(30, ANCHORS, HEAD).pictures
+    assert pictures["SPD", "2", "even", "2"] == pictures["SPD", "2", "even", "8"]
+    assert "t−1: 19 layers, anchors up to 16" in pictures["SPD", "2", "balanced", "2"].words
 
 
-@pytest.mark.parametrize("choices", [("4", "3", "6"), ("4", "4", "7"), ("2", "4", "4"), ("4", "1", "6")])
-def test_the_mask_is_the_function_that_training_uses(choices: tuple[str, str, str]) -> None:
-    n, fill, newest = map(int, choices)
-    html = mask_explorer(30, ANCHORS).pictures[choices].html
-    kinds = row_kinds(even(30, n), ANCHORS, fill)
-    marked = re.search(r"<tr class=spd-on>(.*?)</tr>", html).group(1)
-    cells = [int(cell) for cell in re.findall(r'<td class="spd-[a-z-]+">(\d+)</td>', marked)]
-    behind = [ANCHORS[kinds[d]] if d < len(kinds) else 30 for d in range(newest, -1, -1)]
-    assert cells == behind
-    assert html.count("token ") >= len(kinds)
+def test_a_token_whose_last_stage_is_the_head_alone_is_still_in_flight() -> None:
+    html = depth_strip(30, ANCHORS, HEAD).pictures["SPD", "8", "balanced", "8"].html
+    assert html.count("spd-tall spd-committed") == 2
+    assert ("t−7", "30 layers", 8) in columns(html)
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("There is no Chromium in /usr/bin: the browser tests are left out.")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed.")
-    file = tmp_path_factory.mktemp("frames") / "page.html"
-    figures = (depth_strip(30, ANCHORS), anchor_ruler(30, ANCHORS), mask_explorer(30, ANCHORS))
-    file.write_text(
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>Depths</title>{''.join(figure.html() for figure in figures)}",
-        encoding="utf-8",
-    )
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": 390, "height": 800})
-        errors: list[str] = []
-        opened.on("pageerror", lambda error: errors.append(str(error)))
-        opened.goto(file.as_uri())
-        yield opened
-        assert errors == []
-        browser.close()
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_an_eagle_draft_rests_on_the_guesses_before_it(number: int) -> None:
+    """The k-th draft of a block stands on k − 1 guesses; before them comes the target's word, then what it has read."""
+    picture = depth_strip(30, ANCHORS, HEAD).pictures["EAGLE-3", "4", "even", str(number)]
+    shown = columns(picture.html)
+    assert [below for _, below, _ in shown] == [
+        "3 features", "3 features", "target’s word", *(f"guess {k}" for k in range(1, number))
+    ]  # fmt: skip
+    assert [dots for *_, dots in shown] == [3, 3, 1] + [1] * (number - 1)
+    assert picture.html.count("own state") == number - 1
+    expected = {1: "rests on no guess", 2: "rests on one guess of its own", 5: "rests on 4 guesses of its own"}[number]
+    assert expected in picture.words
 
 
-def test_choosing_by_keyboard_shows_another_state(page: Any) -> None:
-    strip, expected = page.locator(".spd-frames").first, depth_strip(30, ANCHORS).pictures
-    assert strip.locator(".spd-words").text_content() == expected["SPD", "4", "3"].words
-    strip.get_by_role("radio", name="SPD").focus()
-    page.keyboard.press("ArrowRight")
-    assert strip.locator(".spd-words").text_content() == expected["EAGLE-3", "4", "3"].words
-    assert strip.locator(".spd-frame:visible").count() == 1
-    assert "its own guess" in strip.locator(".spd-frame:visible").inner_text()
-    page.keyboard.press("Tab")
-    page.keyboard.press("ArrowRight")
-    assert strip.locator(".spd-words").text_content() == expected["EAGLE-3", "8", "3"].words
+@pytest.mark.parametrize(("plan", "layers"), [("even", 8), ("balanced", 10)])
+def test_ppsd_reads_the_newest_token_after_its_first_stage(plan: str, layers: int) -> None:
+    picture = depth_strip(30, ANCHORS, HEAD).pictures["PPSD", "4", plan, "3"]
+    assert columns(picture.html)[-1] == ("t", f"{layers} layers", 1)
+    assert {(below, dots) for _, below, dots in columns(picture.html)[:-1]} == {("not read", 0)}
+    assert f"after the first stage, {layers} layers" in picture.words
 
 
-def test_the_figures_fit_a_phone(page: Any) -> None:
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+def rows(html: str) -> dict[str, list[int]]:
+    """The rows of a table by their headings."""
+    found = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', html)
+    return {name: [int(cell) for cell in re.findall(r"<td[^>]*>(\d+)</td>", cells)] for name, cells in found}
+
+
+@pytest.mark.parametrize("plan", ["even", "balanced"])
+@pytest.mark.parametrize("n", ["2", "4", "8", "16"])
+def test_the_ruler_has_the_kind_of_every_depth(n: str, plan: str) -> None:
+    picture = anchor_ruler(30, ANCHORS, HEAD).pictures[n, plan]
+    passed = make_plan(plan, 30, int(n), HEAD).boundaries
+    kinds = [anchors_passed(ANCHORS, layers) for layers in passed]
+    table = rows(picture.html)
+    assert table["layers passed"] == list(passed)
+    assert table["kind of row"] == kinds
+    assert table["layers not read"] == [layers - ANCHORS[kind] for layers, kind in zip(passed, kinds, strict=True)]
+    unused = ", ".join(str(kind) for kind in range(8) if kind not in kinds)
+    assert ("Every kind occurs." if not unused else f"No row is of kind {unused}:") in picture.words
+
+
+def test_anchors_and_unread_layers_stand_where_they_are() -> None:
+    html = anchor_ruler(30, ANCHORS, HEAD).pictures["4", "even"].html
+    marked = dict(re.findall(r"<span>(\d+)</span><u(?: class=spd-passed)?>(\d+)</u>", html))
+    assert marked == {str(anchor - 1): str(anchor) for anchor in ANCHORS[1:]}, "anchor k stands behind layer k − 1"
+    assert re.findall(r"spd-passed>(\d+)<", html) == ["4", "12", "24"]
+    assert re.findall(r"spd-unread><span>(\d+)<", html) == ["20", "21", "22"]
+    assert even(30, 4).boundaries[3] == 23
