@@ -14,7 +14,8 @@ export OMP_NUM_THREADS ?= 1
 book notebooks test lossless bench train: export HF_HUB_OFFLINE = 1
 book notebooks test lossless bench train: export TRANSFORMERS_OFFLINE = 1
 
-# How the shipped drafter was trained, and a run of minutes that shows whether training works here.
+# A drafter like the shipped one in a single run (the card in spd_lib/weights tells how that one came about), and a run of
+# minutes that shows whether training works here.
 SCALE       ?= full
 TRAIN_full  := --out _build/drafter --num-tokens 2000000 --epochs 6
 TRAIN_small := --out _build/small-drafter --num-tokens 100000 --max-steps 300
@@ -54,7 +55,7 @@ bench: $(READY)  ## time the pipeline against plain decoding, into results/
 compat: $(READY) ## losslessness on the oldest supported torch and transformers, into results/
 	$(BIN)/python tools/compat.py
 
-train: $(READY)  ## train the shipped drafter anew from its committed tokens (hours), or SCALE=small (minutes)
+train: $(READY)  ## train a drafter from the committed tokens (hours), or SCALE=small (minutes)
 	$(BIN)/python -m spd_lib train --target smollm2 --tokens training/smollm2 $(or $(TRAIN_$(SCALE)),$(error SCALE is full or small))
 ifeq ($(SCALE),small)
 	$(BIN)/python tools/small_training.py

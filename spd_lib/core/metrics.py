@@ -7,6 +7,7 @@ The authors' code calls N/K "acceptance rate"; here the acceptance rate is accep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from .trace import Trace
 
@@ -75,8 +76,8 @@ def expected_speedup(acceptance: float, num_stages: int) -> float:
     return 1 / ((1 - acceptance) + acceptance / num_stages)
 
 
-def acceptance_by_fill(agreement: Sequence[float]) -> float:
-    """The acceptance rate of a long run whose drafts are right with probability ``agreement[k − 1]`` at fill k (1 … n).
+def judged_by_fill(agreement: Sequence[float]) -> list[float]:
+    """Shares of fill 1 … n among the judged drafts of a long run; at fill k a draft is right with ``agreement[k − 1]``.
 
     The k-th draft after a flush is judged only if the k − 1 before it were right, and sees min(k, n) tokens in flight.
     So fill k < n is judged with weight Π_{j<k} p_j, and a full pipe, which lasts until it errs, with
@@ -84,13 +85,17 @@ def acceptance_by_fill(agreement: Sequence[float]) -> float:
     """
     if not agreement or not all(0 <= p <= 1 for p in agreement):
         raise ValueError(f"agreement must be probabilities by fill 1 … n, got {list(agreement)}")
-    *filling, full = agreement
-    judged = accepted = 0.0
-    reached = 1.0
-    for p in filling:
-        judged += reached
-        accepted += reached * p
-        reached *= p
-    if full == 1:
-        return 1.0 if reached else accepted / judged
-    return (accepted + reached * full / (1 - full)) / (judged + reached / (1 - full))
+    reached = [prod(agreement[:fill]) for fill in range(len(agreement))]
+    if reached[-1] and agreement[-1] == 1:  # a full pipe that never errs
+        return [0.0] * (len(agreement) - 1) + [1.0]
+    if reached[-1]:
+        reached[-1] /= 1 - agreement[-1]
+    return [weight / sum(reached) for weight in reached]
+
+
+def acceptance_by_fill(agreement: Sequence[float]) -> float:
+    """The acceptance rate of a long run whose drafts are right with probability ``agreement[k − 1]`` at fill k (1 … n).
+
+    Each fill counts as often as it is judged (:func:`judged_by_fill`).
+    """
+    return sum(share * p for share, p in zip(judged_by_fill(agreement), agreement, strict=True))

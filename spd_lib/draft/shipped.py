@@ -51,8 +51,8 @@ def load_module(name: str | Path, tokenizer: PreTrainedTokenizerBase | None = No
 
 def shipped_module(target: str = "smollm2") -> PipelineDraftModule:
     """The module that comes with this package for ``target``. Raises :class:`DrafterError` naming those there are."""
-    if not (WEIGHTS / target / "config.json").is_file():
-        known = sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))
+    known = sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))
+    if target not in known:
         raise DrafterError(
             f"no drafter is shipped for {target!r} (there is one for {', '.join(known) or 'no target yet'}): train one "
             "with `python -m spd_lib train`"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -149,12 +148,3 @@ def _ceiling(module: PipelineDraftModule, texts: Sequence[Text]) -> float | None
     known = set(module.draft_ids.tolist())
     tokens = [token for text in texts for token in text.new_ids[1 : text.counted]]
     return sum(token in known for token in tokens) / len(tokens) if tokens else None
-
-
-def weights_digest(module: PipelineDraftModule) -> str:
-    """Names the weights: sixteen hex digits of their sha256 in bfloat16."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        flat = tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
-        digest.update(name.encode() + flat.contiguous().view(torch.uint8).cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +48,9 @@ def _integers(text: str) -> tuple[int, ...]:
 def run(arguments: argparse.Namespace) -> int:
     """Measures, prints, saves. What can be wrong is found out before the answers, which take minutes."""
     from ..target import load
+    from ..target.fingerprint import weights_digest
     from ..target.layers import Decoder
-    from .acceptance import BOOTSTRAP_SEED, acceptance_table, fit, plans_for, weights_digest
+    from .acceptance import BOOTSTRAP_SEED, acceptance_table, fit, plans_for
     from .questions import load_questions, questions_digest
     from .report import provenance, readable, save
     from .texts import Sampling, write_texts
@@ -93,7 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:
     from ..draft.shipped import load_module, shipped_module
 
-    with contextlib.redirect_stdout(sys.stderr):  # huggingface_hub says there what it loads
-        if arguments.drafter == "shipped":
-            return shipped_module(target.name)
-        return load_module(Path(arguments.drafter), target.tokenizer)
+    if arguments.drafter == "shipped":
+        return shipped_module(target.name)
+    return load_module(Path(arguments.drafter), target.tokenizer)

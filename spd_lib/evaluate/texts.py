@@ -11,19 +11,18 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import nn
 from tqdm.auto import tqdm
 
 from ..baselines import autoregressive
 from ..decode.generate import as_ids
 from ..decode.sampling import GREEDY_BELOW, Sampler, make_rule, warpers
 from ..decode.stopping import StopRule
+from ..target.fingerprint import fingerprint
 from ..target.load import Target, cache_folder, encode_chat
 from ..target.pipeline import Pipeline
 from .questions import Question
 
 REPEAT_TOKENS = 12
-SAMPLED_WEIGHTS = 1024  # of each tensor, for the fingerprint of a model
 
 
 @dataclass(frozen=True)
@@ -145,13 +144,3 @@ class _Writer:
         kept = {"new_ids": trace.token_ids, "stop_reason": trace.stop_reason}
         temporary.write_text(json.dumps(kept), encoding="utf-8")
         temporary.replace(path)
-
-
-def fingerprint(model: nn.Module) -> str:
-    """Hash of weights spread over every tensor of the model: a few of each, so that large models take no time."""
-    digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        flat = parameter.detach().flatten()
-        some = flat[:: max(1, len(flat) // SAMPLED_WEIGHTS)].float().cpu()
-        digest.update(f"{name} {list(parameter.shape)}".encode() + some.numpy().tobytes())
-    return digest.hexdigest()

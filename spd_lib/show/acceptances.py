@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spd_lib.core.metrics import judged_by_fill
+
 from .figures import BookFigure, NumberTable, chart_layout, chart_marker
 from .palette import style
 
@@ -103,9 +105,7 @@ def judged_shares(acceptance: float, num_stages: int) -> BookFigure:
     """Share of all judged drafts that were made at each fill, if each draft is right with the same probability."""
     import plotly.graph_objects as go
 
-    reached = [acceptance ** (fill - 1) for fill in range(1, num_stages + 1)]
-    reached[-1] /= 1 - acceptance  # a full pipe stays full until it errs
-    shares = [share / sum(reached) for share in reached]
+    shares = judged_by_fill([acceptance] * num_stages)
     fills = list(range(1, num_stages + 1))
     fig = go.Figure()
     fig.add_bar(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..draft.module import DraftConfig
+from ..draft.config import DraftConfig
 
 
 def model_card(

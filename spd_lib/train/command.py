@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accelerate import PartialState
 
-    from ..draft.module import DraftConfig, PipelineDraftModule
+    from ..draft.config import DraftConfig
+    from ..draft.module import PipelineDraftModule
     from ..target import Target
     from ..target.layers import Decoder
     from .loop import TrainConfig, Trainer
@@ -150,7 +151,7 @@ def _prepare(arguments: argparse.Namespace, config: TrainConfig, state: PartialS
 
 def _shape(arguments: argparse.Namespace, target: Target, decoder: Decoder) -> DraftConfig:
     """The module that is to be made."""
-    from ..draft.module import DraftConfig
+    from ..draft.config import DraftConfig
     from ..draft.shipped import vocabulary_fingerprint
 
     size = min(DRAFT_VOCAB, decoder.vocab_size) if arguments.draft_vocab is None else arguments.draft_vocab
@@ -185,7 +186,8 @@ def _module(
 ) -> PipelineDraftModule:
     import torch
 
-    from ..draft.module import DraftConfig, PipelineDraftModule
+    from ..draft.config import DraftConfig
+    from ..draft.module import PipelineDraftModule
     from .tokens import draft_vocabulary
 
     if not isinstance(shape, DraftConfig):

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from ..draft.module import PipelineDraftModule
-from ..evaluate.acceptance import weights_digest
+from ..target.fingerprint import weights_digest
 from ..target.layers import Decoder
 from .draws import Moment, MomentLaw, batches
 from .held_out import HeldOut

@@ -1,7 +1,6 @@
 """Muon for the matrices inside the drafter, AdamW for its head, scales and norms, and one learning rate over time.
 
-Muon makes every update of a matrix orthogonal; on this module it needs about half the steps of AdamW alone
-(the drafter's card has the figures).
+Muon makes every update of a matrix orthogonal. In short trials it was ahead of AdamW alone after as many steps.
 """
 
 from __future__ import annotations

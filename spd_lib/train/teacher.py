@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..evaluate.acceptance import weights_digest
+from ..target.fingerprint import weights_digest
 from ..target.layers import Decoder
 from .draws import cut
 from .pause import wait_while_paused

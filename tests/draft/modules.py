@@ -10,7 +10,8 @@ import transformers
 from torch import Tensor
 
 from spd_lib.draft import Oracle
-from spd_lib.draft.module import DraftConfig, PipelineDraftModule
+from spd_lib.draft.config import DraftConfig
+from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.draft.pipeline_drafter import PipelineDrafter
 from spd_lib.target.layers import Decoder, Features
 from spd_lib.target.pipeline import Pipeline

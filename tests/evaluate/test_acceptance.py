@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from spd_lib.evaluate.acceptance import acceptance_table, estimate, fit, interval, plans_for, weights_digest
+from spd_lib.evaluate.acceptance import acceptance_table, estimate, fit, interval, plans_for
 from spd_lib.evaluate.replay import Judged
 from spd_lib.evaluate.report import readable, save
 from spd_lib.evaluate.texts import Text
+from spd_lib.target.fingerprint import weights_digest
 from spd_lib.target.layers import Decoder
 from spd_lib.target.load import Target
 from tests.draft.modules import tiny_module

@@ -9,7 +9,8 @@ import torch
 
 from spd_lib.core.plan import Plan, balanced, even
 from spd_lib.core.staircase import anchors_passed
-from spd_lib.draft.module import DraftConfig, PipelineDraftModule
+from spd_lib.draft.config import DraftConfig
+from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.show import mask_explorer
 from spd_lib.show.mask import DIGITS, UNSEEN, Scene
 

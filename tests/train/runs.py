@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from spd_lib.draft.module import DraftConfig, PipelineDraftModule
+from spd_lib.draft.config import DraftConfig
+from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.target.layers import Decoder
 from spd_lib.train.loop import TrainConfig, Trainer
 from spd_lib.train.teacher import Streamed
