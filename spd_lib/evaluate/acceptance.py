@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -49,6 +50,13 @@ def fit(module: PipelineDraftModule, target: Target) -> None:
     drafter, pipeline = PipelineDrafter(module), Pipeline(target.model, 1)
     pipeline.prefill([0], drafter.anchors)
     drafter.begin(pipeline, [0])  # the drafter at work is the one who knows what it needs
+
+
+def looking_back(module: PipelineDraftModule, window: int) -> PipelineDraftModule:
+    """The same weights with another window, be it one that they were not trained for."""
+    other = copy(module)
+    other.config = replace(module.config, window=window)
+    return other
 
 
 def acceptance_table(

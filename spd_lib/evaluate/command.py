@@ -24,11 +24,13 @@ def add_acceptance(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
     add("--drafter", default="shipped", metavar="FOLDER", help="a trained drafter (default: the shipped one)")
+    add("--window", type=int, metavar="N", help="let it look back over N tokens, whatever it was trained for")
     add("--stages", type=_integers, default=DEFAULT_STAGES, metavar="N,M,...", help="default: 2,3,4,5,6,8,10,15,16")
     add("--plan", default="even", choices=("even", "balanced"), help="default: even")
     add("--temperature", type=float, default=0.0, help="0 (default) is greedy")
     add("--coupling", default="gumbel", choices=("gumbel", "rejection"), help="how sampled drafts are judged")
     add("--questions", default="own", metavar="FILE", help="own (default), context, or a JSONL file")
+    add("--history", type=int, default=0, metavar="N", help="tokens of earlier turns before each question (default: 0)")
     add("--limit", type=int, metavar="N", help="only the first N questions")
     add("--max-new-tokens", type=int, default=128, metavar="N", help="longest answer (default: 128)")
     add("--seed", type=int, default=0, help="of the sampling")
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..target import load
     from ..target.fingerprint import weights_digest
     from ..target.layers import Decoder
-    from .acceptance import BOOTSTRAP_SEED, acceptance_table, fit, plans_for
+    from .acceptance import BOOTSTRAP_SEED, acceptance_table, fit, looking_back, plans_for
     from .questions import load_questions, questions_digest
     from .report import provenance, readable, save
     from .texts import Sampling, write_texts
@@ -62,14 +64,17 @@ def run(arguments: argparse.Namespace) -> int:
     target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
     plans_for(Decoder(target.model), arguments.stages, arguments.plan)
     module = _module(arguments, target)
+    if arguments.window is not None:
+        module = looking_back(module, arguments.window)
     drafter = weights_digest(module)  # before they take the target's dtype
     fit(module, target)
     if arguments.save is not None:
         arguments.save.parent.mkdir(parents=True, exist_ok=True)
         arguments.save.touch()  # complains about a place that cannot be written
-    texts = write_texts(target, questions, sampling, arguments.max_new_tokens)
+    texts = write_texts(target, questions, sampling, arguments.max_new_tokens, arguments.history)
     settings: dict[str, Any] = {
         "drafter": drafter,
+        "window": module.config.window,
         "plan": arguments.plan,
         "temperature": arguments.temperature,
         "coupling": None if sampling.greedy else arguments.coupling,
@@ -77,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         "bootstrap_seed": BOOTSTRAP_SEED,
         "questions": arguments.questions,
         "questions_digest": questions_digest(questions),
+        "history": arguments.history,
         "max_new_tokens": arguments.max_new_tokens,
     }
     table = acceptance_table(

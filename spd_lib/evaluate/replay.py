@@ -60,10 +60,11 @@ class Replay:
     ) -> None:
         self.module, self.text, self.sampling, self.coupling = module, text, sampling, coupling
         ids = [*text.prompt_ids, *text.new_ids]
+        first = max(0, len(text.prompt_ids) - module.config.window)  # what is older is out of the drafter's sight
         with torch.inference_mode():
-            self._states = decoder.read(torch.tensor([ids]), module.config.anchors)
-            self._asks = torch.zeros(1, len(ids), dtype=torch.bool, device=decoder.device)
-            self._asks[0, len(text.prompt_ids) : -1] = True
+            self._states = decoder.read(torch.tensor([ids]), module.config.anchors)[:, :, first:]
+            self._asks = torch.zeros(1, len(ids) - first, dtype=torch.bool, device=decoder.device)
+            self._asks[0, len(text.prompt_ids) - first : -1] = True
             self._truth = torch.tensor(text.new_ids[1:], device=decoder.device)
             self._warp = warpers(sampling.temperature, sampling.top_k, sampling.top_p)
             self._noise = self._gumbel(decoder)

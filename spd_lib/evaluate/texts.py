@@ -18,8 +18,9 @@ from ..decode.generate import as_ids
 from ..decode.sampling import GREEDY_BELOW, Sampler, make_rule, warpers
 from ..decode.stopping import StopRule
 from ..target.fingerprint import fingerprint
-from ..target.load import Target, cache_folder, encode_chat
+from ..target.load import Message, Target, cache_folder, encode_chat
 from ..target.pipeline import Pipeline
+from .history import earlier_turns
 from .questions import Question
 
 REPEAT_TOKENS = 12
@@ -82,15 +83,17 @@ class Text:
 
 
 def write_texts(
-    target: Target, questions: Sequence[Question], sampling: Sampling, max_new_tokens: int = 128
+    target: Target, questions: Sequence[Question], sampling: Sampling, max_new_tokens: int = 128, history: int = 0
 ) -> list[Text]:
     """The target's answers to the first turns, in its chat template, up to its end-of-sequence token.
 
+    ``history``: tokens of earlier turns before each question (:func:`earlier_turns`).
     Kept in the cache folder, one file an answer: a killed run loses at most one. Raises ``ValueError`` before the
     first answer for an impossible seed or budget and for a question that leaves no room for ``max_new_tokens``.
     """
     writer = _Writer(target, sampling, max_new_tokens)
-    prompts = [writer.prompt(question) for question in questions]
+    chats = earlier_turns(target, len(questions), history)
+    prompts = [writer.prompt(question, earlier) for question, earlier in zip(questions, chats, strict=True)]
     progress = tqdm(zip(questions, prompts, strict=True), total=len(prompts), desc="answering", unit="question")
     return [writer.text(question, row, prompt) for row, (question, prompt) in enumerate(progress)]
 
@@ -115,9 +118,9 @@ class _Writer:
         parts = [self.target.name, fingerprint(self.target.model), *place, settings, self.budget, sorted(self.eos)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
-    def prompt(self, question: Question) -> list[int]:
-        """The ids of the first turn in the chat template."""
-        ids = encode_chat(self.target, question.turns[0])[0].tolist()
+    def prompt(self, question: Question, earlier: Sequence[Message] = ()) -> list[int]:
+        """The ids of the chat up to the answer."""
+        ids = encode_chat(self.target, question.turns[0], earlier)[0].tolist()
         longest = self.pipeline.decoder.max_positions
         if longest is not None and len(ids) + self.budget > longest:
             raise ValueError(

