@@ -17,9 +17,8 @@ HISTORY_SEED = 1  # the texts that the shipped drafter was trained on have seed 
 def earlier_turns(target: Target, rows: int, tokens: int) -> list[list[Message]]:
     """For each of ``rows`` chats turns that fill ``tokens`` tokens in the chat template, the last answer cut to fit.
 
-    The turns are written once and kept in the cache folder. Texts are cut and joined again, so a history may be a few
-    tokens off.
-    Raises ``ValueError`` for a negative number of tokens.
+    The turns are written once and kept in the cache folder. Where no message fits into what is left, a history stays
+    shorter. Raises ``ValueError`` for a negative number of tokens.
     """
     if tokens < 0:
         raise ValueError(f"history must be 0 or more tokens, got {tokens}")
@@ -40,7 +39,7 @@ def earlier_turns(target: Target, rows: int, tokens: int) -> list[list[Message]]
 
 def _filled(target: Target, written: Iterable[Conversation], tokens: int) -> list[Message]:
     history: list[Message] = []
-    for message, answer in _turns(Frame.of(target), written):
+    for message, answer in _turns(target, written):
         said = {"role": "user", "content": target.tokenizer.decode(message)}
         room = tokens - _length(target, [*history, said, {"role": "assistant", "content": ""}])
         if room <= 0:  # a shorter message may fit
@@ -51,12 +50,15 @@ def _filled(target: Target, written: Iterable[Conversation], tokens: int) -> lis
     return history
 
 
-def _turns(frame: Frame, written: Iterable[Conversation]) -> Iterator[tuple[list[int], list[int]]]:
-    """Ids of the message and of the answer, without what the template puts around them."""
+def _turns(target: Target, written: Iterable[Conversation]) -> Iterator[tuple[list[int], list[int]]]:
+    """Ids of messages and answers without what the template puts around them, and without those that imitate it."""
+    frame, special = Frame.of(target), set(target.tokenizer.all_special_ids)
     for chat in written:
         start = list(chat.learn).index(True)
+        message = list(chat.ids[len(frame.before) : start - len(frame.between)])
         answer = [token for token in chat.ids[start:] if token not in frame.eos]
-        yield list(chat.ids[len(frame.before) : start - len(frame.between)]), answer
+        if not special.intersection(message + answer):
+            yield message, answer
 
 
 def _length(target: Target, history: list[Message]) -> int:
