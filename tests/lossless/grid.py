@@ -64,7 +64,7 @@ def greedy_case(model: nn.Module, prompt: list[int], text: list[int], drafter: s
 
 
 def gumbel_cases(seed: int) -> Iterator[dict[str, Any]]:
-    """Plain sampling with ``seed`` against every drafter and three depths, on one family and one sampling chain."""
+    """Plain sampling with ``seed`` against every untrained drafter and three depths, on one family and one sampling chain."""
     family = FAMILIES[seed % len(FAMILIES)]
     model, layers, prompt = tiny(family), num_layers(family), prompt_of(1 + seed % 20, seed)
     chain = warpers(*CHAINS[seed % len(CHAINS)])
@@ -75,7 +75,7 @@ def gumbel_cases(seed: int) -> Iterator[dict[str, Any]]:
 
     text = autoregressive(_pipeline(family, 1), sampler(), prompt, SAMPLED_TOKENS).token_ids
     for num_stages in (1, 3, layers):
-        for name, make in real.DRAFTERS.items():
+        for name, make in real.UNTRAINED.items():
             stop = StopRule(len(prompt), SAMPLED_TOKENS)
             trace = decode(_pipeline(family, num_stages), make(text), sampler(), stop, prompt)
             parts = compare(model, prompt, trace.token_ids, text)

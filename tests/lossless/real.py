@@ -8,7 +8,7 @@ import torch
 
 import spd_lib
 from spd_lib.core.trace import Trace
-from spd_lib.draft import Drafter, Oracle, PromptLookup, Random
+from spd_lib.draft import Drafter, Oracle, PromptLookup, Random, shipped
 from spd_lib.target.load import Target, encode_chat
 
 PROMPTS = (
@@ -23,13 +23,14 @@ PROMPTS = (
 )
 
 # The text is handed to the oracle to save the time of finding it; "oracle" alone finds it by itself.
-DRAFTERS: dict[str, Callable[[list[int]], Drafter]] = {
+UNTRAINED: dict[str, Callable[[list[int]], Drafter]] = {
     "oracle 0": lambda text: Oracle(0.0, text=text),
     "oracle .3": lambda text: Oracle(0.3, text=text),
     "oracle 1": lambda text: Oracle(1.0, text=text),
     "random": lambda text: Random(),
     "prompt lookup": lambda text: PromptLookup(),
 }
+DRAFTERS = UNTRAINED | {"shipped": lambda text: shipped()}
 
 
 def prompt_ids(target: Target, index: int) -> list[int]:

@@ -14,7 +14,7 @@ from ..families import prompt_of, tiny
 from ..results import _fingerprint, save, sources
 from . import grid, real
 
-SETTINGS = {"new_tokens": 6, "stages": [1, 3], "drafters": list(real.DRAFTERS), "prompts": ["a", "b"]}
+SETTINGS = {"new_tokens": 6, "stages": [1, 3], "drafters": list(real.UNTRAINED), "prompts": ["a", "b"]}
 PROMPTS = [prompt_of(3, 1), prompt_of(9, 2)]
 
 
@@ -29,9 +29,9 @@ def test_whole_grid_is_equal_and_saved(tmp_path: Path) -> None:
     """Every cell once, all equal, and the file holds what was returned."""
     path = tmp_path / "result.json"
     result = run(path)
-    assert len(result["cases"]) == 2 * 2 * len(real.DRAFTERS)
+    assert len(result["cases"]) == 2 * 2 * len(real.UNTRAINED)
     assert all(row["equal"] for row in result["cases"])
-    assert result["gumbel"] == {"done_seeds": 1, "cases": 3 * len(real.DRAFTERS)}
+    assert result["gumbel"] == {"done_seeds": 1, "cases": 3 * len(real.UNTRAINED)}
     assert result["mismatches"] == []
     assert json.loads(path.read_text()) == result
     assert {"decode/engine.py", "core/simulate.py", "target/state.py"} <= set(result["sources"])
@@ -52,8 +52,8 @@ def test_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(KeyboardInterrupt):
         run(path)
     assert len(json.loads(path.read_text())["cases"]) == 7
-    assert len(run(path)["cases"]) == 2 * 2 * len(real.DRAFTERS)
-    assert len(calls) == 1 + 2 * 2 * len(real.DRAFTERS)
+    assert len(run(path)["cases"]) == 2 * 2 * len(real.UNTRAINED)
+    assert len(calls) == 1 + 2 * 2 * len(real.UNTRAINED)
 
 
 def test_starts_anew_with_other_code(tmp_path: Path) -> None:
