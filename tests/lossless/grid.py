@@ -64,7 +64,7 @@ def greedy_case(model: nn.Module, prompt: list[int], text: list[int], drafter: s
 
 
 def gumbel_cases(seed: int) -> Iterator[dict[str, Any]]:
-    """Plain sampling with ``seed`` against every untrained drafter and three depths, on one family and one sampling chain."""
+    """Plain sampling with ``seed`` against the untrained drafters and three depths, on one family and one chain."""
     family = FAMILIES[seed % len(FAMILIES)]
     model, layers, prompt = tiny(family), num_layers(family), prompt_of(1 + seed % 20, seed)
     chain = warpers(*CHAINS[seed % len(CHAINS)])
