@@ -80,6 +80,7 @@ def _add_training(group: Any) -> None:
     add("--seed", type=int, default=0, help="of text and training (default: 0)")
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
     add("--precision", default="bf16", choices=("bf16", "no"), help="of the arithmetic; weights stay float32")
+    add("--whole-chats", action="store_true", help="learn the users' messages too, not the answers alone")
     add("--stream", action="store_true", help="compute hidden states anew each epoch instead of keeping them on disk")
 
 
@@ -237,6 +238,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         max_stages=arguments.max_stages if arguments.stages is None else arguments.stages,
         seed=arguments.seed,
         mixed_precision=arguments.precision,
+        whole_chats=arguments.whole_chats,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ class TrainConfig:
 
     ``batch_tokens``: tokens of one pass, padding included, of which ``accumulate`` make a step, each with a moment of
     its own. The learning rate rises for ``warmup_steps``, stays, and falls to zero over the last ``decay_share``.
+    ``whole_chats``: learn the messages as well as the answers, all but what every chat begins with.
     """
 
     epochs: float = 4.0
@@ -61,6 +63,7 @@ class TrainConfig:
     save_every_s: float = 300.0
     check_every_steps: int = 250
     mixed_precision: str = "bf16"
+    whole_chats: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "max_steps", "batch_tokens", "accumulate", "learning_rate", "check_every_steps"):
@@ -116,6 +119,9 @@ class Trainer:
         self.module, *self.optimizers = self.accelerator.prepare(_Reader(module), *optimizers)
         self.head = decoder.model.lm_head.weight[module.draft_ids.to(decoder.device)]  # [draft_vocab_size, hidden_size]
         self.softcap = getattr(decoder.config, "final_logit_softcapping", None)
+        # Before the end of what all chats have in common there is nothing to learn.
+        opening = os.path.commonprefix([list(chat.ids) for chat in corpus.train])
+        self.learn_from = max(1, len(opening)) if config.whole_chats else None
         self.held_out = HeldOut(decoder, corpus.held_out, source, config.batch_tokens, config.mixed_precision)
         self.step = 0
         self.seconds = 0.0
@@ -130,7 +136,7 @@ class Trainer:
 
     def loss(self, chats: Sequence[Conversation], moment: Moment) -> Tensor:
         """Mean KL(target ‖ draft) over the positions that ask."""
-        select = padded(chats)[1].to(self.decoder.device)
+        select = padded(chats, self.learn_from)[1].to(self.decoder.device)
         states = self.source.states(chats)
         with autocast(self.decoder.device, self.config.mixed_precision):
             read = self.module(states, moment.kinds(self.anchors), window=moment.window, select=select)

@@ -22,14 +22,19 @@ FILE_CHATS = 256
 SPARE_BYTES = 2 * 2**30
 
 
-def padded(chats: Sequence[Conversation]) -> tuple[Tensor, Tensor]:
-    """Ids int64 [B, S], zeros at the end, and bool [B, S]: positions whose successor the drafter learns to predict."""
+def padded(chats: Sequence[Conversation], learn_from: int | None = None) -> tuple[Tensor, Tensor]:
+    """Ids int64 [B, S], zeros at the end, and bool [B, S]: positions whose successor the drafter learns to predict.
+
+    These are the answers' tokens, or with ``learn_from`` all tokens from that place on.
+    """
     length = max(len(chat.ids) for chat in chats)
     ids = torch.zeros(len(chats), length, dtype=torch.int64)
     asks = torch.zeros(len(chats), length, dtype=torch.bool)
     for row, chat in enumerate(chats):
         ids[row, : len(chat.ids)] = torch.tensor(chat.ids)
         asks[row, : len(chat.ids) - 1] = torch.tensor(chat.learn)[1:]
+        if learn_from is not None:
+            asks[row, learn_from - 1 : len(chat.ids) - 1] = True
     return ids, asks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -56,6 +57,15 @@ def test_it_learns(tmp_path) -> None:
     assert losses == sorted(losses, reverse=True)
     assert after["n=4"]["acceptance"] > before["n=4"]["acceptance"]
     assert set(after["n=4"]["agreement"]) == {"1", "2", "3", "4"}
+
+
+def test_whole_chats_are_learnt_but_for_what_they_all_begin_with(tmp_path) -> None:
+    answers, whole = make(tmp_path), make(tmp_path, replace(CONFIG, whole_chats=True))
+    assert answers.learn_from is None
+    assert whole.learn_from == 1, "all tiny chats begin with the same mark"
+    chats, moment = whole.corpus.train[:2], whole.law.draw(random.Random(0))
+    mean = {trainer: float(trainer.loss(chats, moment)) for trainer in (answers, whole)}
+    assert mean[answers] != mean[whole]
 
 
 @pytest.mark.parametrize(

@@ -98,3 +98,11 @@ def test_padding_asks_nothing() -> None:
     ids, asks = padded(chats)
     assert ids.tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
     assert asks.tolist() == [[False, True, True, False], [True, False, False, False]]
+
+
+def test_from_a_place_on_everything_is_asked_for() -> None:
+    chats = [Conversation([1, 2, 3, 4], [False, False, False, True]), Conversation([5, 6], [False, True])]
+    assert padded(chats, 2)[1].tolist() == [[False, True, True, False], [True, False, False, False]], (
+        "the answer anyway"
+    )
+    assert padded(chats, 1)[1].tolist() == [[True, True, True, False], [True, False, False, False]]
