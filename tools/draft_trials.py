@@ -1,4 +1,4 @@
-"""Trials of the drafter's shape and training on one small budget, into results/draft-trials.json.
+"""Trials of the drafter's shape and training on one small budget, into results/draft-trials-smollm2-cpu.json.
 
 Each trial differs from the first one in a single thing. A finished trial is kept and not run again; name trials to run
 those alone.
@@ -29,8 +29,9 @@ from spd_lib.train.teacher import Stored
 from spd_lib.train.tokens import Conversation, Corpus, draft_vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "results/draft-trials.json"
-TOKENS, STEPS = 400_000, 200
+RESULT = ROOT / "results/draft-trials-smollm2-cpu.json"
+STAGES = (4, 5, 16)
+TOKENS, STEPS = 500_000, 250
 
 
 class ContextualRows(PipelineDraftModule):
@@ -104,6 +105,8 @@ class Trial:
 TRIALS = {
     "as shipped": Trial(),
     "as shipped, another seed": Trial(training={"seed": 1}),
+    "five stages alone": Trial(training={"min_stages": 5, "max_stages": 5}),
+    "messages learnt too": Trial(training={"whole_chats": True}),
     "one layer": Trial({"num_layers": 1}),
     "three layers": Trial({"num_layers": 3}),
     "contextual rows": Trial(module=ContextualRows),
@@ -143,7 +146,8 @@ def run(trial: Trial, target: Target, corpus: Corpus) -> dict[str, Any]:
         if trial.adamw:
             trainer.optimizers = [torch.optim.AdamW(module.parameters(), trial.adamw, betas=(0.9, 0.95))]
         last = trainer.run()
-    figures = {f"n={n}": last[f"n={n}"]["acceptance"] for n in (4, 16)}
+    found = trainer.check(STAGES, max_chats=len(corpus.held_out))
+    figures = {name: entry["acceptance"] for name, entry in found.items()}
     size = sum(parameter.numel() for parameter in module.parameters())
     return {"parameters": size, "seconds": last["seconds"], "loss": round(last["loss"], 4), **figures}
 

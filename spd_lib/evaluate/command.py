@@ -30,7 +30,6 @@ def add_acceptance(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=float, default=0.0, help="0 (default) is greedy")
     add("--coupling", default="gumbel", choices=("gumbel", "rejection"), help="how sampled drafts are judged")
     add("--questions", default="own", metavar="FILE", help="own (default), context, or a JSONL file")
-    add("--history", type=int, default=0, metavar="N", help="tokens of earlier turns before each question (default: 0)")
     add("--limit", type=int, metavar="N", help="only the first N questions")
     add("--max-new-tokens", type=int, default=128, metavar="N", help="longest answer (default: 128)")
     add("--seed", type=int, default=0, help="of the sampling")
@@ -71,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.save is not None:
         arguments.save.parent.mkdir(parents=True, exist_ok=True)
         arguments.save.touch()  # complains about a place that cannot be written
-    texts = write_texts(target, questions, sampling, arguments.max_new_tokens, arguments.history)
+    texts = write_texts(target, questions, sampling, arguments.max_new_tokens)
     settings: dict[str, Any] = {
         "drafter": drafter,
         "window": module.config.window,
@@ -82,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
         "bootstrap_seed": BOOTSTRAP_SEED,
         "questions": arguments.questions,
         "questions_digest": questions_digest(questions),
-        "history": arguments.history,
         "max_new_tokens": arguments.max_new_tokens,
     }
     table = acceptance_table(

@@ -20,7 +20,6 @@ from ..decode.stopping import StopRule
 from ..target.fingerprint import fingerprint
 from ..target.load import Message, Target, cache_folder, encode_chat
 from ..target.pipeline import Pipeline
-from .history import earlier_turns
 from .questions import Question
 
 REPEAT_TOKENS = 12
@@ -83,17 +82,21 @@ class Text:
 
 
 def write_texts(
-    target: Target, questions: Sequence[Question], sampling: Sampling, max_new_tokens: int = 128, history: int = 0
+    target: Target,
+    questions: Sequence[Question],
+    sampling: Sampling,
+    max_new_tokens: int = 128,
+    earlier: Sequence[Sequence[Message]] | None = None,
 ) -> list[Text]:
     """The target's answers to the first turns, in its chat template, up to its end-of-sequence token.
 
-    ``history``: tokens of earlier turns before each question (:func:`earlier_turns`).
+    ``earlier``: for each question the turns of the chat before it.
     Kept in the cache folder, one file an answer: a killed run loses at most one. Raises ``ValueError`` before the
     first answer for an impossible seed or budget and for a question that leaves no room for ``max_new_tokens``.
     """
     writer = _Writer(target, sampling, max_new_tokens)
-    chats = earlier_turns(target, len(questions), history)
-    prompts = [writer.prompt(question, earlier) for question, earlier in zip(questions, chats, strict=True)]
+    chats = earlier or [()] * len(questions)
+    prompts = [writer.prompt(question, turns) for question, turns in zip(questions, chats, strict=True)]
     progress = tqdm(zip(questions, prompts, strict=True), total=len(prompts), desc="answering", unit="question")
     return [writer.text(question, row, prompt) for row, (question, prompt) in enumerate(progress)]
 

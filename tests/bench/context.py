@@ -21,6 +21,7 @@ from spd_lib.evaluate.questions import load_questions
 from spd_lib.evaluate.texts import Sampling, Text, write_texts
 from spd_lib.target.fingerprint import weights_digest
 from spd_lib.target.load import Target, load
+from spd_lib.train.history import earlier_turns
 
 from ..results import provenance, save
 
@@ -49,10 +50,12 @@ def main(argv: list[str] | None = None) -> int:
     target, module = load("smollm2", device="cpu", dtype="float32"), shipped_module()
     settings = {"drafter": weights_digest(module), "window": module.config.window, "new_tokens": NEW_TOKENS}
     module.float()
+    questions = load_questions("context")
     old = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     done = old["histories"] if all(old.get(key) == value for key, value in settings.items()) else []
     for history in HISTORIES[len(done) :]:
-        texts = write_texts(target, load_questions("context"), Sampling(), NEW_TOKENS, history)
+        earlier = earlier_turns(target, len(questions), history)
+        texts = write_texts(target, questions, Sampling(), NEW_TOKENS, earlier)
         done.append({"history": history, **rows(target, module, texts)})
         save(provenance("python -m tests.bench.context") | settings | {"histories": done}, out)
         print(done[-1])

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from ..target.load import Message, Target, cache_folder, encode_chat
-from ..train.tokens import Conversation, load_shard
-from ..train.writer import Frame, WriterConfig, write_shards
+from .tokens import Conversation, load_shard
+from .writer import Frame, WriterConfig, write_shards
 
 SHARD_TOKENS = 25_000
 SPARE = 1.3  # so many times as many tokens are written as are needed: rows are not equally long
