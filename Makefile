@@ -49,8 +49,9 @@ notebooks: $(READY)  ## run the chapters and store their outputs, clean, in book
 lossless: $(READY)   ## the full grid of losslessness (long, resumable), into results/
 	$(BIN)/python -m tests.lossless.grid
 
-bench: $(READY)  ## time the pipeline against plain decoding, into results/
+bench: $(READY)  ## time a cycle against plain decoding and the drafter against a stage, into results/
 	$(BIN)/python -m tests.bench.cycle
+	$(BIN)/python -m tests.bench.drafter
 
 compat: $(READY) ## losslessness on the oldest supported torch and transformers, into results/
 	$(BIN)/python tools/compat.py
