@@ -190,7 +190,9 @@ def main() -> int:
     target = load("smollm2", dtype="bfloat16")
     corpus = Corpus.read((ROOT / "training/smollm2").glob("*.safetensors"))
     budget = {"tokens": TOKENS, "steps": STEPS, "tokens_a_step": TrainConfig().batch_tokens, "corpus": corpus.digest}
-    done = json.loads(RESULT.read_text(encoding="utf-8"))["trials"] if RESULT.exists() else []
+    old = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    same = all(old.get(key) == value for key, value in budget.items())
+    done = [each for each in old["trials"] if each["trial"] in TRIALS] if same else []
     for name in names:
         if name not in [each["trial"] for each in done]:
             began = time.monotonic()

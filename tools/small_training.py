@@ -54,6 +54,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help="make this run the committed one")
     arguments = parser.parse_args()
+    if not LOG.exists():
+        print(f"There is no {LOG.relative_to(ROOT)} yet: {COMMAND}")
+        return 1
     found = figures(LOG)
     if arguments.save:
         save(result(found), RESULT)

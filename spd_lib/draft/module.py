@@ -177,7 +177,7 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
         with torch.no_grad():
             module.draft_ids.copy_(draft_ids)
             module.head.weight.copy_(decoder.model.lm_head.weight[draft_ids.to(decoder.device)])
-            _copy_where_it_fits(module.norm, decoder.base.norm)
+            _copy_where_it_fits(module.norm.weight, _scale(decoder.base.norm))
             for index, projection in enumerate(module.anchor_projections):
                 # At first a row is its embedding and, once complete, its last output; the rest is a hint.
                 gain = 1.0 if index in (0, config.complete) else 0.1
@@ -228,17 +228,30 @@ def _shifted(pair: tuple[Tensor, Tensor], distance: int) -> tuple[Tensor, Tensor
 
 
 def _copy_layer(layer: DraftLayer, source: Any) -> None:
-    attention, mlp = source.self_attn, source.mlp
-    names = {"query_norm": source.input_layernorm, "row_norm": source.input_layernorm}
-    names["mlp_norm"] = source.post_attention_layernorm
-    names |= {name: getattr(attention, name, None) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
-    names |= {name: getattr(mlp, name, None) for name in ("gate_proj", "up_proj", "down_proj")}
-    for name, part in names.items():
-        _copy_where_it_fits(getattr(layer, name), part)
+    for part, names in (
+        (source.self_attn, ("q_proj", "k_proj", "v_proj", "o_proj")),
+        (source.mlp, ("gate_proj", "up_proj", "down_proj")),
+    ):
+        for name in names:
+            _copy_where_it_fits(getattr(layer, name).weight, getattr(getattr(part, name, None), "weight", None))
+    before_attention = getattr(source, "input_layernorm", None)
+    before_mlp = getattr(source, "pre_feedforward_layernorm", None)
+    if before_mlp is None and before_attention is not None:  # else its layers norm what comes out, not what goes in
+        before_mlp = source.post_attention_layernorm
+    for norm, part in (
+        (layer.query_norm, before_attention),
+        (layer.row_norm, before_attention),
+        (layer.mlp_norm, before_mlp),
+    ):
+        _copy_where_it_fits(norm.weight, _scale(part))
 
 
-def _copy_where_it_fits(into: nn.Module, part: Any) -> None:
-    weight = getattr(part, "weight", None)
-    own = into.weight
-    if isinstance(weight, Tensor) and isinstance(own, Tensor) and weight.shape == own.shape:
-        own.copy_(weight)
+def _scale(norm: Any) -> Tensor | None:
+    """What an RMS norm multiplies by; some families keep it as the difference to 1."""
+    weight = getattr(norm, "weight", None)
+    return None if weight is None else norm(torch.ones_like(weight))
+
+
+def _copy_where_it_fits(own: Tensor, found: Any) -> None:
+    if isinstance(found, Tensor) and found.shape == own.shape:
+        own.copy_(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -33,7 +34,7 @@ class PipelineDrafter:
     """
 
     def __init__(self, module: PipelineDraftModule) -> None:
-        self.module = module.eval()
+        self.module = module
         self.anchors = module.config.anchors[1:]  # the embedding it looks up itself
 
     @torch.no_grad()
@@ -48,7 +49,8 @@ class PipelineDrafter:
                 f"has {found}: train one for it with `python -m spd_lib train`"
             )
         self._decoder = decoder
-        self.module.to(decoder.device, decoder.dtype)
+        if (self.module.head.weight.device, self.module.head.weight.dtype) != (decoder.device, decoder.dtype):
+            self.module = deepcopy(self.module).to(decoder.device, decoder.dtype)  # the caller's stays as it is
         # After a flush of n − 1 tokens the window must still be whole.
         keep = config.window + pipeline.num_stages
         self._memory = [_RowMemory(keep) for _ in self.module.stack]

@@ -45,11 +45,12 @@ def plans_for(decoder: Decoder, stages: Sequence[int], plan: str) -> list[Plan]:
     return [make_plan(plan, decoder.num_layers, n, decoder.head_cost) for n in stages]
 
 
-def fit(module: PipelineDraftModule, target: Target) -> None:
-    """Brings the module to the target's device and dtype. Raises ``ValueError`` if it belongs to another target."""
+def fit(module: PipelineDraftModule, target: Target) -> PipelineDraftModule:
+    """The module on the target's device, in its dtype. Raises ``ValueError`` if it belongs to another target."""
     drafter, pipeline = PipelineDrafter(module), Pipeline(target.model, 1)
     pipeline.prefill([0], drafter.anchors)
     drafter.begin(pipeline, [0])  # the drafter at work is the one who knows what it needs
+    return drafter.module
 
 
 def looking_back(module: PipelineDraftModule, window: int) -> PipelineDraftModule:
@@ -75,7 +76,7 @@ def acceptance_table(
     are 95 %, resampling whole texts. "agreement" is another number: the share of right drafts by fill wherever so many
     tokens can be in flight, judged in a run or not.
     """
-    fit(module, target)
+    module = fit(module, target)
     decoder = Decoder(target.model)
     plans = plans_for(decoder, stages, plan)
     seen = [_Seen() for _ in plans]

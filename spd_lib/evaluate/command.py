@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..draft.module import PipelineDraftModule
     from ..target import Target
 
-DEFAULT_STAGES = (2, 3, 4, 5, 6, 8, 10, 15, 16)
+STAGES = (2, 3, 4, 5, 6, 8, 10, 15, 16)
 
 
 def add_acceptance(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +23,9 @@ def add_acceptance(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
-    add("--drafter", default="shipped", metavar="FOLDER", help="a trained drafter (default: the shipped one)")
+    add("--drafter", default="shipped", metavar="NAME", help="a folder or a hub id (default: shipped)")
     add("--window", type=int, metavar="N", help="let it look back over N tokens, whatever it was trained for")
-    add("--stages", type=_integers, default=DEFAULT_STAGES, metavar="N,M,...", help="default: 2,3,4,5,6,8,10,15,16")
+    add("--stages", type=integers, default=STAGES, metavar="N,M,...", help="default: 2,3,4,5,6,8,10,15,16")
     add("--plan", default="even", choices=("even", "balanced"), help="default: even")
     add("--temperature", type=float, default=0.0, help="0 (default) is greedy")
     add("--coupling", default="gumbel", choices=("gumbel", "rejection"), help="how sampled drafts are judged")
@@ -39,7 +39,8 @@ def add_acceptance(parser: argparse.ArgumentParser) -> None:
     add("--save", type=Path, metavar="FILE", help="also write the JSON object to a file")
 
 
-def _integers(text: str) -> tuple[int, ...]:
+def integers(text: str) -> tuple[int, ...]:
+    """The type of an argument such as 2,4,8."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     module = _module(arguments, target)
     if arguments.window is not None:
         module = looking_back(module, arguments.window)
-    drafter = weights_digest(module)  # before they take the target's dtype
+    drafter = weights_digest(module)
     fit(module, target)
     if arguments.save is not None:
         arguments.save.parent.mkdir(parents=True, exist_ok=True)
@@ -98,4 +99,4 @@ def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModul
 
     if arguments.drafter == "shipped":
         return shipped_module(target.name)
-    return load_module(Path(arguments.drafter), target.tokenizer)
+    return load_module(arguments.drafter, target.tokenizer)

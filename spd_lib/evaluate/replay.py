@@ -25,7 +25,7 @@ from ..target.flight import Flight
 from ..target.layers import Decoder
 from .texts import Sampling, Text
 
-NEAR_TIE = 1e-4  # margins below this may fall the other way in the engine, which adds in another order
+NEAR_TIE = 1e-4  # margins below this may fall the other way in the engine, which adds in another order (float32)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ class Replay:
             scores = scores + self._noise
         best = scores.topk(min(2, scores.shape[1]), dim=-1)
         right = self.module.draft_ids[best.indices[:, 0]] == self._truth
-        return Drafts(right.double(), best.values[:, 0] - best.values[:, -1] < NEAR_TIE)
+        # Two neighbours of a coarser dtype are further apart than that.
+        tie = (best.values[:, 0].abs() * torch.finfo(self._states.dtype).eps).clamp_min(NEAR_TIE)
+        return Drafts(right.double(), best.values[:, 0] - best.values[:, -1] < tie)
 
     def judged(self, plan: Plan) -> Iterator[Judged]:
         """The judged drafts of a run in order: one at fill 1 after each flush, then one more in flight each time."""

@@ -24,7 +24,7 @@ A drafter for Speculative Pipeline Decoding of `{config.target}`: it reads the t
 every number of stages and every plan. It drafts {config.draft_vocab_size:,} of the {config.vocab_size:,} ids and looks
 back {config.window} tokens.
 
-    python -m spd_lib generate "Why is the sky blue?" --drafter FOLDER
+    python -m spd_lib generate "Why is the sky blue?" --target {config.target} --drafter FOLDER
 
 ## The run
 
@@ -32,8 +32,9 @@ back {config.window} tokens.
 
 ## Held-out texts
 
-Share of the held-out answers' tokens that the draft names (teacher-forced, even plan), by tokens in flight, and the
-acceptance that follows for a long run. Acceptance on real prompts is measured by `python -m spd_lib acceptance`.
+Share of positions in held-out answers where the draft is the target's greedy choice (teacher-forced, even plan), by
+tokens in flight, and the acceptance that follows for a long run. Acceptance on real prompts is measured by
+`python -m spd_lib acceptance`.
 
 {_held_out(check)}
 

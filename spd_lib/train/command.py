@@ -17,6 +17,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..evaluate.command import STAGES, integers
+
 if TYPE_CHECKING:
     from accelerate import PartialState
 
@@ -34,7 +36,6 @@ itself: no dataset is needed. Run the same command again to go on where it stopp
 cache folder (SPD_CACHE, else ~/.cache/spd_lib), it stands still. Several GPUs: accelerate launch -m spd_lib train ...
 """
 DRAFT_VOCAB = 12_288
-CARD_STAGES = (2, 3, 4, 5, 6, 8, 10, 15, 16)
 LONGEST_WAIT = timedelta(days=7)  # of one process for another, which may be writing text, or paused
 
 
@@ -64,7 +65,7 @@ def _add_drafter(group: Any) -> None:
     add("--draft-layers", type=int, default=2, metavar="N", help="layers of the drafter (default: 2)")
     add("--draft-vocab", type=int, metavar="N", help=f"ids it can draft (default: {DRAFT_VOCAB}, or all there are)")
     add("--window", type=int, default=256, metavar="N", help="how far it looks back, in tokens (default: 256)")
-    add("--anchors", type=_integers, metavar="A,B,...", help="layers it reads (default: about eight, evenly spaced)")
+    add("--anchors", type=integers, metavar="A,B,...", help="layers it reads (default: about eight, evenly spaced)")
     add("--max-stages", type=int, default=16, metavar="N", help="largest n it is trained for (default: 16)")
     add("--stages", type=int, metavar="N", help="train for this n alone, instead of 2 … --max-stages")
 
@@ -82,13 +83,6 @@ def _add_training(group: Any) -> None:
     add("--precision", default="bf16", choices=("bf16", "no"), help="of the arithmetic; weights stay float32")
     add("--whole-chats", action="store_true", help="learn the users' messages too, not the answers alone")
     add("--stream", action="store_true", help="compute hidden states anew each epoch instead of keeping them on disk")
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be whole numbers such as 0,10,20,30, got {text!r}") from None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -209,7 +203,8 @@ def _corpus(arguments: argparse.Namespace, target: Target) -> Corpus:
             target.tokenizer, arguments.dataset, arguments.num_tokens, arguments.max_tokens, arguments.split
         )
         return Corpus.of(chats)
-    folder = arguments.tokens or cache_folder() / "train/tokens" / target.name.replace("/", "--")
+    own = target.name.replace("/", "--") + (f"-seed-{arguments.seed}" if arguments.seed else "")
+    folder = arguments.tokens or cache_folder() / "train/tokens" / own
     return Corpus.read(write_shards(target, folder, arguments.num_tokens, WriterConfig(seed=arguments.seed)))
 
 
@@ -244,7 +239,10 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
 
 def _run_name(arguments: argparse.Namespace, config: TrainConfig, corpus: Corpus, module: PipelineDraftModule) -> str:
     """A name that the same command finds again and no other one."""
-    parts = [asdict(config), asdict(module.config), corpus.digest, str(arguments.init)]
+    from ..target.fingerprint import weights_digest
+
+    began = weights_digest(module) if arguments.init else None
+    parts = [asdict(config), asdict(module.config), corpus.digest, began]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -274,7 +272,8 @@ def _ship(arguments: argparse.Namespace, target: Target, trainer: Trainer) -> No
     from .card import model_card
 
     module, out, curve = trainer.plain_module, arguments.out, trainer.entries()
-    stages = [n for n in CARD_STAGES if n <= trainer.decoder.num_layers]
+    module.to(torch.bfloat16).float()  # what is checked now is what is written
+    stages = [n for n in STAGES if n <= trainer.decoder.num_layers]
     facts = {
         "command": "python -m spd_lib " + shlex.join(sys.argv[1:]),
         "text": arguments.dataset or f"written by {target.name} itself, from its own chat template",

@@ -38,10 +38,11 @@ def read_chats(name: str, split: str = "train") -> Iterator[Mapping[str, Any]]:
 
 def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TokensError(f"cannot read {path}: {error.strerror}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokensError(f"cannot read {path}: {error}") from error
+    # Not splitlines(): JSON texts may hold other line breaks, such as U+2028, as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 yield json.loads(line)

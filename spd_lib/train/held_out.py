@@ -14,7 +14,7 @@ from ..core.staircase import row_kinds
 from ..draft.module import PipelineDraftModule
 from ..target.layers import Decoder
 from .draws import cut
-from .precision import autocast
+from .precision import autocast, read_in
 from .teacher import Stored, Streamed, padded
 from .tokens import Conversation
 
@@ -58,7 +58,7 @@ class HeldOut:
         right = asked = 0
         for batch in cut(list(chats), self.batch_tokens):
             select = padded(batch)[1].to(self.decoder.device)
-            states = self.source.states(batch)
+            states = read_in(self.source.states(batch), self.precision)
             with autocast(self.decoder.device, self.precision):
                 logits = module(states, kinds, select=select)
             drafted = module.draft_ids[logits.argmax(dim=-1)]

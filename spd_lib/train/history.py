@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, count
 
 from ..target.load import Message, Target, cache_folder, encode_chat
 from .tokens import Conversation, load_shard
 from .writer import Frame, WriterConfig, write_shards
 
-SHARD_TOKENS = 25_000
-SPARE = 1.3  # so many times as many tokens are written as are needed: rows are not equally long
+SHARD_TOKENS = 100_000
+NO_TURN = 32  # tokens: where no more are left, a history is full
 HISTORY_SEED = 1  # the texts that the shipped drafter was trained on have seed 0
 
 
 def earlier_turns(target: Target, rows: int, tokens: int) -> list[list[Message]]:
     """For each of ``rows`` chats turns that fill ``tokens`` tokens in the chat template, the last answer cut to fit.
 
-    The turns are written once and kept in the cache folder. Where no message fits into what is left, a history stays
-    shorter. Raises ``ValueError`` for a negative number of tokens.
+    The turns are written once and kept in the cache folder. Where no turn fits into what is left, a history stays a few
+    tokens short. Raises ``ValueError`` for a negative number of tokens.
     """
     if tokens < 0:
         raise ValueError(f"history must be 0 or more tokens, got {tokens}")
     if tokens == 0:
         return [[] for _ in range(rows)]
     name = f"{target.name.replace('/', '--')}-{str(target.dtype).removeprefix('torch.')}"
-    shards = -(-int(SPARE * rows * tokens) // SHARD_TOKENS)
-    paths = write_shards(
-        target,
-        cache_folder() / "texts/history" / name,
-        shards * SHARD_TOKENS,
-        WriterConfig(seed=HISTORY_SEED),
-        shard_tokens=SHARD_TOKENS,
-    )
-    written = list(chain.from_iterable(load_shard(path)[0] for path in paths))
-    return [_filled(target, written[row::rows], tokens) for row in range(rows)]
+    folder, config = cache_folder() / "texts/history" / name, WriterConfig(seed=HISTORY_SEED)
+    for shards in count(-(-rows * tokens // SHARD_TOKENS)):
+        paths = write_shards(target, folder, shards * SHARD_TOKENS, config, SHARD_TOKENS)
+        written = list(chain.from_iterable(load_shard(path)[0] for path in paths))
+        histories = [_filled(target, written[row::rows], tokens) for row in range(rows)]
+        if all(tokens - _length(target, history) < NO_TURN for history in histories):
+            return histories
+    raise AssertionError("shards are counted without end")
 
 
 def _filled(target: Target, written: Iterable[Conversation], tokens: int) -> list[Message]:

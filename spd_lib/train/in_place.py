@@ -40,5 +40,6 @@ def drafter_for(target: Target) -> PipelineDraftModule:
         parser = argparse.ArgumentParser()
         add_train(parser)
         arguments = parser.parse_args([*command, "--device", str(target.device)])
-        arguments.run(arguments)
+        if arguments.run(arguments):
+            raise KeyboardInterrupt  # it was stopped, and has said so
     return load_module(folder, target.tokenizer)

@@ -27,7 +27,7 @@ from .held_out import HeldOut
 from .loss import draft_loss
 from .optimizer import make_optimizers, rate_at, set_rate
 from .pause import uninterrupted, wait_while_paused
-from .precision import PRECISIONS, autocast
+from .precision import PRECISIONS, autocast, read_in
 from .progress import progress
 from .teacher import Stored, Streamed, padded
 from .tokens import Conversation, Corpus
@@ -137,12 +137,14 @@ class Trainer:
     def loss(self, chats: Sequence[Conversation], moment: Moment) -> Tensor:
         """Mean KL(target ‖ draft) over the positions that ask."""
         select = padded(chats, self.learn_from)[1].to(self.decoder.device)
-        states = self.source.states(chats)
-        with autocast(self.decoder.device, self.config.mixed_precision):
+        precision = self.config.mixed_precision
+        states = read_in(self.source.states(chats), precision)
+        with autocast(self.decoder.device, precision):
             read = self.module(states, moment.kinds(self.anchors), window=moment.window, select=select)
         with torch.no_grad():
             known = self.decoder.base.norm(states[-1][select].to(self.decoder.dtype))
-        return draft_loss(read, self.plain_module.head.weight, known, self.head, self.softcap)
+        known, head = read_in(known, precision), read_in(self.head, precision)
+        return draft_loss(read, self.plain_module.head.weight, known, head, self.softcap)
 
     def _update(self, work: Iterator[list[Conversation]]) -> None:
         dice = random.Random(f"{self.config.seed}:{self.step}:{self.accelerator.process_index}")
@@ -154,11 +156,13 @@ class Trainer:
             self.accelerator.backward(loss)
             total += float(loss.detach())
         norm = self.accelerator.clip_grad_norm_(self.module.parameters(), self.config.clip_norm)
-        if not math.isfinite(total) or (norm is not None and not bool(torch.isfinite(norm))):
-            raise TrainingError(
-                f"the loss is {total} at step {self.step}: lower the learning rate, now {self.config.learning_rate:g} "
-                f"(the last good checkpoint is kept in {self.folder})"
-            )
+        found = {"loss": total, "norm of the gradient": 0.0 if norm is None else float(norm)}
+        for name, value in found.items():
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"the {name} is {value} at step {self.step}: lower the learning rate, now "
+                    f"{self.config.learning_rate:g} (what is saved of this run stays in {self.folder})"
+                )
         with uninterrupted():
             for optimizer in self.optimizers:
                 optimizer.step()
@@ -269,6 +273,7 @@ class Trainer:
             "config": asdict(self.config),
             "began_from": self._began_from,
             "losses": self._losses,
+            "processes": self.accelerator.num_processes,
         }
         temporary = self.checkpoint.with_suffix(".tmp")
         try:
@@ -291,8 +296,11 @@ class Trainer:
         found = state["corpus"], state["config"], state.get("began_from", self._began_from)
         if found != (self.corpus.digest, asdict(self.config), self._began_from):
             raise TrainingError(
-                f"{self.checkpoint} belongs to other tokens, settings or weights: delete it, or name another folder"
+                f"{self.checkpoint} belongs to other tokens, settings or initial weights: delete it to begin anew"
             )
+        began, now = state.get("processes", 1), self.accelerator.num_processes
+        if began != now:
+            raise TrainingError(f"{self.checkpoint} is of {began} process(es), not {now}: go on with as many")
         self.plain_module.load_state_dict(state["module"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

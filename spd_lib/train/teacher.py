@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,7 +115,7 @@ class Stored:
             for row, chat in enumerate(batch):
                 found[id(chat)] = states[:, row, : len(chat.ids)].transpose(0, 1)
         path = self._path(part)
-        temporary = path.with_suffix(".tmp")
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
         try:
             with temporary.open("wb") as file:
                 for chat in part:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ def save_shard(path: Path, conversations: Sequence[Conversation], notes: dict[st
         "temperatures": torch.tensor([chat.temperature for chat in conversations]),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         save_file(tensors, temporary, metadata={"notes": json.dumps(notes, sort_keys=True)})
         temporary.replace(path)
@@ -103,6 +104,8 @@ class Corpus:
             seen.add(name)
             digest.update(name)
             kept.append(chat)
+        if held_out and not train:
+            raise TokensError("there is one conversation and nothing to compare with: raise num_tokens")
         if not train:
             raise TokensError(
                 "there is nothing to learn from: no conversation has answer tokens (is the chat template the target's?)"

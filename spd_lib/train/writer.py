@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..decode.generate import as_ids
 from ..target.layers import Decoder
 from ..target.load import Target, versions
 from .attention import Memory, grouped_attention
@@ -71,7 +72,6 @@ def write_shards(
                     chats.append(chat)
                     left -= len(chat.ids)
                     bar.update(len(chat.ids))
-                    wait_while_paused()
                     if left <= 0:
                         break
                 save_shard(path, chats, notes | {"shard": len(paths)})
@@ -106,11 +106,12 @@ class Frame:
         )
         first, _, second = text.partition(mark)
         before, between = (target.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (first, second))
-        ends = getattr(target.model.generation_config, "eos_token_id", None)
-        eos = frozenset([ends] if isinstance(ends, int) else ends or [])
-        if not before or not between or not eos:
+        eos = as_ids(getattr(target.model.generation_config, "eos_token_id", None))
+        if not before or not between:
             raise TokensError(f"the chat template of {target.name} does not say where a message ends")
-        return cls(before, between, eos)
+        if not eos:
+            raise TokensError(f"{target.name} never ends an answer: its generation config has no eos_token_id")
+        return cls(before, between, frozenset(eos))
 
 
 @dataclass
@@ -123,6 +124,11 @@ class _Row:
     message_start: int = 0
     answer_start: int | None = None
     grams: set[tuple[int, ...]] = field(default_factory=set)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is something to learn."""
+        return self.answer_start is not None and len(self.ids) > self.answer_start
 
     def conversation(self) -> Conversation:
         assert self.answer_start is not None
@@ -144,7 +150,7 @@ class Writer:
 
     def __init__(self, target: Target, config: WriterConfig | None = None) -> None:
         self.config = config or WriterConfig()
-        self.decoder = Decoder(target.model)
+        self.name, self.decoder = target.name, Decoder(target.model)
         self.frame = Frame.of(target)
         groups = json.loads(OPENERS.read_text(encoding="utf-8"))
         self.openers: list[list[list[int]]] = [
@@ -158,7 +164,15 @@ class Writer:
         """Conversations without end. No message occurs twice within a shard."""
         self._messages.clear()
         for span in range(2**32):
-            yield from self._span(f"{self.config.seed}:{shard}:{span}")
+            written = 0
+            for chat in self._span(f"{self.config.seed}:{shard}:{span}"):
+                written += 1
+                yield chat
+            if not written:
+                raise TokensError(
+                    f"{self.name} ended none of {self.config.rows} messages within {self.config.max_message_tokens} "
+                    "tokens: name a dataset to train on instead"
+                )
 
     @torch.inference_mode()
     def _span(self, seed: str) -> Iterator[Conversation]:
@@ -170,17 +184,18 @@ class Writer:
         starts = torch.zeros(config.rows, dtype=torch.int64)
         memory = Memory()
         for clock in range(config.span_tokens):
+            wait_while_paused()
             newest = torch.tensor([[row.ids[-1]] for row in rows], device=device)
             heat = torch.tensor([self._temperature(row) for row in rows], device=device)
             chosen = _sample(self._logits(newest, clock, starts, memory), heat, noise).tolist()
             for index, (row, token) in enumerate(zip(rows, chosen, strict=True)):
                 if self._extend(row, token):
                     continue
-                if row.answer_start is not None and len(row.ids) > row.answer_start:
+                if row.answered:
                     yield row.conversation()
                 rows[index] = self._begin(dice)
                 starts[index] = clock + 1
-        yield from (row.conversation() for row in rows if row.answer_start is not None and not row.forced)
+        yield from (row.conversation() for row in rows if row.answered)
 
     def _begin(self, dice: random.Random) -> _Row:
         forced = deque(self.frame.before)

@@ -17,7 +17,7 @@ import torch
 from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.draft.shipped import shipped_module
 from spd_lib.evaluate.acceptance import acceptance_table, looking_back
-from spd_lib.evaluate.questions import load_questions
+from spd_lib.evaluate.questions import load_questions, questions_digest
 from spd_lib.evaluate.texts import Sampling, Text, write_texts
 from spd_lib.target.fingerprint import weights_digest
 from spd_lib.target.load import Target, load
@@ -48,13 +48,21 @@ def main(argv: list[str] | None = None) -> int:
     out = parser.parse_args(argv).out
     torch.set_num_threads(1)
     target, module = load("smollm2", device="cpu", dtype="float32"), shipped_module()
-    settings = {"drafter": weights_digest(module), "window": module.config.window, "new_tokens": NEW_TOKENS}
-    module.float()
     questions = load_questions("context")
+    settings = {
+        "drafter": weights_digest(module),
+        "window": module.config.window,
+        "new_tokens": NEW_TOKENS,
+        "stages": list(STAGES),
+        "questions_digest": questions_digest(questions),
+    }
+    module, writer = module.float(), load("smollm2", device="cpu", dtype="bfloat16")
     old = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     done = old["histories"] if all(old.get(key) == value for key, value in settings.items()) else []
-    for history in HISTORIES[len(done) :]:
-        earlier = earlier_turns(target, len(questions), history)
+    for history in HISTORIES:
+        if history in [row["history"] for row in done]:
+            continue
+        earlier = earlier_turns(writer, len(questions), history)
         texts = write_texts(target, questions, Sampling(), NEW_TOKENS, earlier)
         done.append({"history": history, **rows(target, module, texts)})
         save(provenance("python -m tests.bench.context") | settings | {"histories": done}, out)

@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     target, module = load("smollm2", device="cpu", dtype="float32"), shipped_module()
     digest, questions = weights_digest(module), load_questions()[::EVERY]
-    fit(module, target)
+    module = fit(module, target)
     texts = {name: write_texts(target, questions, sampling, NEW_TOKENS) for name, sampling in SAMPLINGS.items()}
     cells = [(name, text, n) for name in SAMPLINGS for text in texts[name] for n in STAGES]
     cases = [

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
+import spd_lib
 from spd_lib.core.staircase import row_kinds
 from spd_lib.decode.engine import decode
 from spd_lib.decode.sampling import Sampler
 from spd_lib.decode.stopping import StopRule
 from spd_lib.draft import Oracle
+from spd_lib.draft.config import DraftConfig
 from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.draft.pipeline_drafter import PipelineDrafter
 from spd_lib.target.layers import Decoder
 from spd_lib.target.pipeline import Pipeline
 from tests.draft.modules import Teacher, Watched, deep_llama, states_of, tiny_module
-from tests.families import VOCAB, prompt_of, tiny
+from tests.families import FAMILIES, VOCAB, fresh, prompt_of, tiny
 
 TOLERANCE = 1e-5  # max |a − b| ÷ max |b| over the logits
 
@@ -116,3 +120,32 @@ def test_a_foreign_target_is_refused() -> None:
     module = tiny_module(Decoder(deep_llama()))
     with pytest.raises(ValueError, match="trained for tiny"):
         watch(tiny("qwen3"), module, 2, "even")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_fresh_module_begins_with_the_scales_of_the_target(family: str) -> None:
+    """In every family, whatever its norms are called and however they keep their weights."""
+    model = fresh(family)
+    decoder = Decoder(model)
+    with torch.no_grad():
+        for parameter in decoder.base.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.rand_like(parameter))
+    config = DraftConfig.like(decoder, target=family, tokenizer="", draft_vocab_size=20, window=8)
+    module = PipelineDraftModule.for_decoder(decoder, config, torch.arange(20))
+    hidden = torch.randn(3, config.hidden_size)
+    torch.testing.assert_close(module.norm(hidden), decoder.base.norm(hidden), rtol=1e-4, atol=1e-4)
+    last, layer = decoder.base.layers[-1], module.stack[-1]
+    if hasattr(last, "input_layernorm"):
+        before = getattr(last, "pre_feedforward_layernorm", None) or last.post_attention_layernorm
+        torch.testing.assert_close(layer.row_norm(hidden), last.input_layernorm(hidden), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(layer.mlp_norm(hidden), before(hidden), rtol=1e-4, atol=1e-4)
+
+
+def test_the_callers_module_keeps_its_dtype() -> None:
+    model = copy.deepcopy(deep_llama()).to(torch.bfloat16)
+    module = tiny_module(Decoder(model))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    spd_lib.generate(model, torch.tensor([prompt_of(5)]), drafter=module, num_stages=2, max_new_tokens=4)
+    for name, tensor in module.state_dict().items():
+        assert tensor.dtype == before[name].dtype and torch.equal(tensor, before[name]), name

@@ -22,9 +22,7 @@ def target() -> Target:
 
 @pytest.fixture(scope="module")
 def module(target: Target) -> PipelineDraftModule:
-    module = shipped_module("smollm2")
-    fit(module, target)
-    return module
+    return fit(shipped_module("smollm2"), target)
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,12 @@ def test_a_file_of_chats(tmp_path) -> None:
     path.write_text("\n".join([*lines, ""]))
     assert len(list(dataset_corpus(tokenizer(), str(path), 10_000, 64))) == 2
     assert len(list(dataset_corpus(tokenizer(), str(path), 1, 64))) == 1
+    odd = json.dumps({"messages": [TURNS[0], {"role": "assistant", "content": "ab\u2028cd"}]}, ensure_ascii=False)
+    path.write_text("\ufeff" + odd, encoding="utf-8")
+    assert len(list(read_chats(str(path)))) == 1, "a byte order mark and a line separator within a text"
+    path.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(TokensError, match="cannot read .*chats.jsonl"):
+        list(read_chats(str(path)))
     path.write_text(lines[0] + "\n{broken\n")
     with pytest.raises(TokensError, match="chats.jsonl, line 2: not JSON"):
         list(read_chats(str(path)))

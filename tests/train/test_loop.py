@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import random
@@ -22,6 +23,8 @@ from spd_lib.train import draws, loop, pause
 from spd_lib.train.draws import batches
 from spd_lib.train.held_out import HeldOut
 from spd_lib.train.loop import TrainConfig, Trainer, TrainingError
+from tests.train import runs
+from tests.train.chat import chatty
 from tests.train.runs import CONFIG, curve, make, weights
 
 ROOT = Path(__file__).parents[2]
@@ -191,7 +194,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(tmp_path, monkeypatch: pytest.Monk
 def test_a_checkpoint_of_something_else_is_refused(tmp_path) -> None:
     make(tmp_path).save()
     for other in (make(tmp_path, count=11), make(tmp_path, replace(CONFIG, max_steps=13)), make(tmp_path, seed=1)):
-        with pytest.raises(TrainingError, match="other tokens, settings or weights"):
+        with pytest.raises(TrainingError, match="other tokens, settings or initial weights"):
             other.run()
 
 
@@ -207,6 +210,24 @@ def test_two_precisions_in_one_program(tmp_path) -> None:
     ]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "no"])
+def test_a_target_in_bfloat16_teaches_in_both(tmp_path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    coarse = replace(chatty(), model=copy.deepcopy(chatty().model).to(torch.bfloat16))
+    monkeypatch.setattr(runs, "chatty", lambda: coarse)
+    trainer = make(tmp_path, replace(CONFIG, mixed_precision=precision, max_steps=2))
+    trainer.plain_module.float()
+    assert math.isfinite(trainer.run()["loss"])
+
+
+def test_as_many_processes_go_on_as_began(tmp_path) -> None:
+    trainer = make(tmp_path)
+    trainer.run()
+    state = torch.load(trainer.checkpoint)
+    torch.save(state | {"processes": 4}, trainer.checkpoint)
+    with pytest.raises(TrainingError, match=r"of 4 process\(es\), not 1: go on with as many"):
+        make(tmp_path).run()
 
 
 def test_a_pause_file_stops_the_clock(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

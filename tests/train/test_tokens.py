@@ -77,6 +77,11 @@ def test_nothing_to_learn_from_is_an_error() -> None:
         Corpus.of([Conversation([1, 2], [False, False])])
 
 
+def test_one_conversation_is_not_enough() -> None:
+    with pytest.raises(TokensError, match="one conversation and nothing to compare with: raise num_tokens"):
+        Corpus.of([Conversation([1, 2], [False, True])])
+
+
 def test_the_draft_vocabulary_holds_the_most_frequent_answer_ids() -> None:
     chats = [chat(9, 9, 9, 3, 4), chat(9, 9, 3, 5), chat(9, 3, 4)]
     assert draft_vocabulary(chats, 2, 10).tolist() == [3, 4]

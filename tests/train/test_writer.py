@@ -105,8 +105,9 @@ def test_shards_are_kept_and_counted(tmp_path) -> None:
 
 def test_a_killed_run_loses_the_shard_it_was_writing_and_no_more(tmp_path, monkeypatch) -> None:
     whole = write_shards(chatty(), tmp_path / "whole", 600, SMALL, shard_tokens=200)
-    calls = iter(range(10**6))
-    monkeypatch.setattr(writer, "wait_while_paused", lambda: next(calls) < 12 or _interrupt())
+    save = writer.save_shard
+    kept_ones = iter([save, save, _interrupt])
+    monkeypatch.setattr(writer, "save_shard", lambda *given: next(kept_ones)(*given))
     with pytest.raises(KeyboardInterrupt):
         write_shards(chatty(), tmp_path / "parts", 600, SMALL, shard_tokens=200)
     kept = list((tmp_path / "parts").iterdir())
@@ -116,7 +117,7 @@ def test_a_killed_run_loses_the_shard_it_was_writing_and_no_more(tmp_path, monke
     assert [path.read_bytes() for path in parts] == [path.read_bytes() for path in whole]
 
 
-def _interrupt() -> None:
+def _interrupt(*_) -> None:
     raise KeyboardInterrupt
 
 
@@ -145,6 +146,12 @@ def test_a_template_that_swallows_the_message_is_named(monkeypatch: pytest.Monke
     monkeypatch.setattr(chatty().tokenizer, "chat_template", "<|user|>{{ messages[0].content | lower }}<|end|>")
     with pytest.raises(TokensError, match="does not say where a message ends"):
         Frame.of(chatty())
+
+
+def test_a_target_that_ends_no_message_is_named() -> None:
+    config = WriterConfig(rows=4, span_tokens=12, max_message_tokens=1, opener_share=0.0, message_temperature=0.0)
+    with pytest.raises(TokensError, match="tiny ended none of 4 messages within 1 tokens"):
+        next(Writer(chatty(), config).conversations(0))
 
 
 def test_sampling_follows_the_law() -> None:
