@@ -33,15 +33,13 @@ def load_module(name: str | Path, tokenizer: PreTrainedTokenizerBase | None = No
 
     Raises :class:`DrafterError` if there is none, if it cannot be read, or if it speaks another vocabulary.
     """
-    is_path = isinstance(name, Path) or name.startswith(("/", ".", "~"))
-    folder = Path(name).expanduser()
-    if is_path and not folder.is_dir():
+    if isinstance(name, Path) or name.startswith(("/", ".", "~")):
+        name = Path(name).expanduser()
+    if isinstance(name, Path) and not name.is_dir():
         raise DrafterError(f"there is no folder {name} with a trained drafter")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the hub mixin prints where it reads from
-            module = PipelineDraftModule.from_pretrained(str(folder if is_path else name), strict=True).requires_grad_(
-                False
-            )
+            module = PipelineDraftModule.from_pretrained(str(name), strict=True).requires_grad_(False)
     except (OSError, SafetensorError, HFValidationError, TypeError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise DrafterError(f"cannot load the drafter {str(name)!r}: {reason}") from error
