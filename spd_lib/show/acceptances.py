@@ -132,15 +132,15 @@ def judged_shares(acceptance: float, num_stages: int) -> BookFigure:
 
 
 def training_curve(log: Sequence[Mapping[str, Any]]) -> BookFigure:
-    """Loss and held-out acceptance over the steps of a training run, from its log."""
+    """Loss and held-out acceptance over the tokens read in a training run, from its log."""
     import plotly.graph_objects as go
 
-    steps = [entry["step"] for entry in log]
+    read = [entry["tokens"] for entry in log]
     names = [name for name in log[-1] if name.startswith("n=")]
     fig = go.Figure()
     for dash, name in zip(("solid", "dash", "dot"), names, strict=False):
         fig.add_scatter(
-            x=steps,
+            x=read,
             y=[entry[name]["acceptance"] for entry in log],
             mode="lines+markers",
             line={"color": style("committed").chart, "dash": dash, "width": 2.5},
@@ -149,10 +149,10 @@ def training_curve(log: Sequence[Mapping[str, Any]]) -> BookFigure:
     fig.update_layout(
         chart_layout(
             340,
-            xaxis={"title": {"text": "training steps"}, "rangemode": "tozero"},
+            xaxis={"title": {"text": "tokens read, repetitions included"}, "rangemode": "tozero"},
             yaxis={"title": {"text": "acceptance, held-out texts"}, "rangemode": "tozero"},
         )
     )
-    rows = [[e["step"], f"{e['loss']:.3f}", *(f"{e[name]['acceptance']:.3f}" for name in names)] for e in log]
-    alt = f"Held-out acceptance rises from {rows[0][2]} at step {rows[0][0]} to {rows[-1][2]} at step {rows[-1][0]}."
-    return BookFigure(fig, alt, NumberTable(["step", "loss", *names], rows))
+    rows = [[f"{e['tokens']:,}", f"{e['loss']:.3f}", *(f"{e[name]['acceptance']:.3f}" for name in names)] for e in log]
+    alt = f"Held-out acceptance rises from {rows[0][2]} after {rows[0][0]} tokens to {rows[-1][2]} after {rows[-1][0]}."
+    return BookFigure(fig, alt, NumberTable(["tokens", "loss", *names], rows))

@@ -248,13 +248,12 @@ def _run_name(arguments: argparse.Namespace, config: TrainConfig, corpus: Corpus
 
 def _summary(target: Target, trainer: Trainer) -> str:
     """The run in one line, before it begins."""
-    corpus, config = trainer.corpus, trainer.config
-    tokens = config.batch_tokens * config.accumulate * trainer.accelerator.num_processes
+    corpus = trainer.corpus
     parts = [
         f"{target.name} ({_millions(target.model)}) on {target.device}",
         f"{corpus.num_tokens:,} tokens in {len(corpus.train):,} conversations, {len(corpus.held_out):,} held out",
         f"a drafter of {_millions(trainer.plain_module)}",
-        f"{trainer.num_steps:,} steps of {tokens:,} tokens",
+        f"{trainer.num_steps:,} steps of {trainer.step_tokens:,} tokens",
         f"checkpoint in {trainer.folder}",
     ]
     return " · ".join(parts)

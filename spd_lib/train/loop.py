@@ -132,6 +132,11 @@ class Trainer:
         made = sum(1 for _ in batches(self.corpus.train, self.config.batch_tokens, f"{self.config.seed}:0"))
         return made / (self.config.accumulate * self.accelerator.num_processes)
 
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of one step of all processes, padding included."""
+        return self.config.batch_tokens * self.config.accumulate * self.accelerator.num_processes
+
     # --- one step
 
     def loss(self, chats: Sequence[Conversation], moment: Moment) -> Tensor:
@@ -227,7 +232,7 @@ class Trainer:
 
     @property
     def log(self) -> Path:
-        """One JSON object a check: step, seconds, mean loss since the last one, agreement and acceptance."""
+        """One JSON object a check: step, tokens read, seconds, mean loss since the last one, agreement, acceptance."""
         return self.folder / "log.jsonl"
 
     def entries(self) -> list[dict[str, Any]]:
@@ -240,7 +245,8 @@ class Trainer:
             return
         if self.accelerator.is_main_process:
             loss = sum(self._losses) / len(self._losses)
-            entry = {"step": self.step, "seconds": round(self.seconds, 1), "loss": loss} | self.check()
+            entry = {"step": self.step, "tokens": self.step * self.step_tokens, "seconds": round(self.seconds, 1)}
+            entry |= {"loss": loss} | self.check()
             self._write_log([*self.entries(), entry])
         self._losses.clear()
 

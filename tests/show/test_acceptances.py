@@ -53,10 +53,10 @@ def test_shares_of_judged_drafts_are_the_simulators() -> None:
 
 
 def test_the_training_curve() -> None:
-    log = [{"step": s, "loss": 3.0 - s / 100, "n=4": {"acceptance": s / 200}} for s in (50, 100)]
+    log = [{"tokens": 40 * s, "loss": 3.0 - s / 100, "n=4": {"acceptance": s / 200}} for s in (50, 100)]
     figure = training_curve(log)
-    assert figure.table.rows == [[50, "2.500", "0.250"], [100, "2.000", "0.500"]]
-    assert "from 0.250 at step 50 to 0.500 at step 100" in figure.alt
+    assert figure.table.rows == [["2,000", "2.500", "0.250"], ["4,000", "2.000", "0.500"]]
+    assert "from 0.250 after 2,000 tokens to 0.500 after 4,000" in figure.alt
 
 
 def test_the_checker_knows_right_from_wrong(capsys: pytest.CaptureFixture[str]) -> None:
