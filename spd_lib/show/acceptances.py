@@ -11,6 +11,9 @@ from .figures import BookFigure, NumberTable, chart_layout, chart_marker
 from .palette import style
 
 
+FEW_JUDGED = 50  # a share of fewer drafts says nothing
+
+
 def acceptance_bars(result: Mapping[str, Any]) -> BookFigure:
     """Acceptance by number of stages with 95 % intervals, prompt lookup and the ceiling of the vocabulary as lines."""
     import plotly.graph_objects as go
@@ -64,7 +67,7 @@ def acceptance_bars(result: Mapping[str, Any]) -> BookFigure:
 
 
 def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
-    """Teacher-forced agreement by tokens in flight, one curve for each n, and how often each fill is judged."""
+    """Agreement by tokens in flight, a curve for each n; for the largest n acceptance too, of what a run judges there."""
     import plotly.graph_objects as go
 
     rows = {row["n"]: row for row in result["stages"] if row["n"] in stages}
@@ -79,17 +82,27 @@ def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
             name=f"n = {n}",
             hovertemplate=f"n = {n}, %{{x}} in flight: %{{y:.3f}}<extra></extra>",
         )
+    last = rows[max(rows)]
+    enough = {fill: entry for fill, entry in last["by_fill"].items() if entry["judged"] >= FEW_JUDGED}
+    fig.add_scatter(
+        x=[int(fill) for fill in enough],
+        y=[entry["acceptance"] for entry in enough.values()],
+        mode="markers",
+        marker=chart_marker("judged") | {"size": 9},
+        name=f"accepted of those judged, n = {max(rows)}",
+        hovertemplate="%{x} in flight: %{y:.3f} of the judged drafts<extra></extra>",
+    )
     fig.update_layout(
         chart_layout(
             380,
             xaxis={"title": {"text": "tokens in flight when the draft was made"}},
-            yaxis={"title": {"text": "drafts that are right"}, "rangemode": "tozero"},
+            yaxis={"title": {"text": "agreement"}, "range": [0, 1]},
         )
     )
-    last = rows[max(rows)]
     judged = sum(entry["judged"] for entry in last["by_fill"].values())
     table = [
         [fill, *(f"{row['agreement'][fill]:.3f}" if fill in row["agreement"] else "" for row in rows.values()),
+         f"{enough[fill]['acceptance']:.3f}" if fill in enough else "",
          f"{100 * last['by_fill'][fill]['judged'] / judged:.1f} %"]
         for fill in last["agreement"]
     ]  # fmt: skip
@@ -97,8 +110,8 @@ def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
         f"n = {n}: {row['agreement']['1']:.3f} with one token in flight, {row['agreement'][str(n)]:.3f} in a full pipe"
         for n, row in rows.items()
     )
-    headings = ["in flight", *(f"n = {n}" for n in rows), f"judged, n = {max(rows)}"]
-    return BookFigure(fig, f"Drafts that are right, by tokens in flight. {curves}.", NumberTable(headings, table))
+    headings = ["in flight", *(f"n = {n}" for n in rows), "accepted", f"judged, n = {max(rows)}"]
+    return BookFigure(fig, f"Agreement by tokens in flight. {curves}.", NumberTable(headings, table))
 
 
 def judged_shares(acceptance: float, num_stages: int) -> BookFigure:

@@ -19,7 +19,7 @@ def row(n: int, acceptance: float) -> dict:
         "interval": [acceptance - 0.02, acceptance + 0.03],
         "raw": acceptance + 0.01,
         "agreement": {fill: acceptance - 0.01 * int(fill) for fill in fills},
-        "by_fill": {fill: {"judged": 10 * int(fill)} for fill in fills},
+        "by_fill": {fill: {"judged": 20 * int(fill), "acceptance": 0.5} for fill in fills},
     }
 
 
@@ -35,9 +35,10 @@ def test_bars_and_their_table() -> None:
 
 def test_curves_by_fill() -> None:
     figure = fill_curves(RESULT, stages=(2, 4))
-    assert [trace.name for trace in figure.fig.data] == ["n = 2", "n = 4"]
-    assert figure.table.rows[0] == ["1", "0.590", "0.540", "10.0 %"]
-    assert figure.table.rows[3] == ["4", "", "0.510", "40.0 %"]
+    assert [trace.name for trace in figure.fig.data] == ["n = 2", "n = 4", "accepted of those judged, n = 4"]
+    assert list(figure.fig.data[2].x) == [3, 4], "at fills 1 and 2 too few were judged"
+    assert figure.table.rows[0] == ["1", "0.590", "0.540", "", "10.0 %"]
+    assert figure.table.rows[3] == ["4", "", "0.510", "0.500", "40.0 %"]
 
 
 def test_shares_of_judged_drafts_are_the_simulators() -> None:
