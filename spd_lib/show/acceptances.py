@@ -10,7 +10,6 @@ from spd_lib.core.metrics import judged_by_fill
 from .figures import BookFigure, NumberTable, chart_layout, chart_marker
 from .palette import style
 
-
 FEW_JUDGED = 50  # a share of fewer drafts says nothing
 
 
@@ -67,7 +66,7 @@ def acceptance_bars(result: Mapping[str, Any]) -> BookFigure:
 
 
 def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
-    """Agreement by tokens in flight, a curve for each n; for the largest n acceptance too, of what a run judges there."""
+    """Agreement by tokens in flight, a curve for each n; for the largest n also the acceptance of what is judged."""
     import plotly.graph_objects as go
 
     rows = {row["n"]: row for row in result["stages"] if row["n"] in stages}
@@ -88,7 +87,7 @@ def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
         x=[int(fill) for fill in enough],
         y=[entry["acceptance"] for entry in enough.values()],
         mode="markers",
-        marker=chart_marker("judged") | {"size": 9},
+        marker={"color": style("judged").chart, "size": 9, "symbol": "diamond"},
         name=f"accepted of those judged, n = {max(rows)}",
         hovertemplate="%{x} in flight: %{y:.3f} of the judged drafts<extra></extra>",
     )
