@@ -17,7 +17,7 @@ book notebooks test lossless bench train: export TRANSFORMERS_OFFLINE = 1
 # A drafter like the shipped one in a single run (the card in spd_lib/weights tells how that one came about), and a run of
 # minutes that shows whether training works here.
 SCALE       ?= full
-TRAIN_full  := --out _build/drafter --num-tokens 2000000 --epochs 6
+TRAIN_full  := --out _build/drafter --num-tokens 3600000 --epochs 4 --accumulate 2 --decay-share 0.5 --whole-chats
 TRAIN_small := --out _build/small-drafter --num-tokens 100000 --max-steps 300
 
 .DEFAULT_GOAL := help
