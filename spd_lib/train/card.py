@@ -55,9 +55,9 @@ def _held_out(check: Mapping[str, Any]) -> str:
 
 def _curve(curve: Sequence[Mapping[str, Any]]) -> str:
     names = [name for name in curve[-1] if name.startswith("n=")] if curve else []
-    lines = ["| step | loss | " + " | ".join(f"acceptance, {name}" for name in names) + " |"]
+    lines = ["| tokens read | loss | " + " | ".join(f"acceptance, {name}" for name in names) + " |"]
     lines.append("|---" * (len(names) + 2) + "|")
     for entry in curve:
         cells = [f"{entry[name]['acceptance']:.3f}" for name in names if name in entry]
-        lines.append(f"| {entry['step']} | {entry['loss']:.3f} | " + " | ".join(cells) + " |")
+        lines.append(f"| {entry['tokens']:,} | {entry['loss']:.3f} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
