@@ -98,8 +98,11 @@ def test_other_weights_to_start_from_are_another_run(home, trained, capsys) -> N
     module = load_module(trained)
     module.kind_scales.data.mul_(2)
     module.save_pretrained(start)
-    assert train(home, "--out", str(home / "again"), "--init", str(start)) == 2
-    assert "other tokens, settings or weights: delete it" in capsys.readouterr().err
+    capsys.readouterr()
+    assert train(home, "--out", str(home / "again"), "--init", str(start)) == 0
+    assert "training: 100%" in capsys.readouterr().err, "it did not find the old run and call it done"
+    first, second = (load_module(folder).state_dict()["kind_scales"] for folder in (trained, home / "again"))
+    assert not torch.equal(first, second)
 
 
 def test_the_target_writes_its_own_text(home, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -171,7 +174,7 @@ def test_a_list_that_is_none_is_one_line_too(home, capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         train(home, "--out", str(home / "none"), "--anchors", "0,x")
     (said,) = capsys.readouterr().err.strip().splitlines()
-    assert "--anchors: must be whole numbers such as 0,10,20,30, got '0,x'" in said
+    assert "--anchors: must be whole numbers such as 2,4,8, got '0,x'" in said
 
 
 def test_training_that_fails_is_one_line(home, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
