@@ -30,7 +30,7 @@ from spd_lib.train.tokens import Conversation, Corpus, draft_vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "results/draft-trials-smollm2-cpu.json"
-STAGES = (4, 5, 16)
+STAGES, HELD_OUT = (4, 5, 16), 128
 TOKENS, STEPS = 500_000, 250
 
 
@@ -146,7 +146,7 @@ def run(trial: Trial, target: Target, corpus: Corpus) -> dict[str, Any]:
         if trial.adamw:
             trainer.optimizers = [torch.optim.AdamW(module.parameters(), trial.adamw, betas=(0.9, 0.95))]
         last = trainer.run()
-    found = trainer.check(STAGES, max_chats=len(corpus.held_out))
+    found = trainer.check(STAGES, max_chats=HELD_OUT)
     figures = {name: entry["acceptance"] for name, entry in found.items()}
     size = sum(parameter.numel() for parameter in module.parameters())
     return {"parameters": size, "seconds": last["seconds"], "loss": round(last["loss"], 4), **figures}
@@ -189,7 +189,13 @@ def main() -> int:
         parser.error(f"no trial is named {unknown[0]!r}: python {Path(__file__).relative_to(ROOT)} --help lists them")
     target = load("smollm2", dtype="bfloat16")
     corpus = Corpus.read((ROOT / "training/smollm2").glob("*.safetensors"))
-    budget = {"tokens": TOKENS, "steps": STEPS, "tokens_a_step": TrainConfig().batch_tokens, "corpus": corpus.digest}
+    budget = {
+        "tokens": TOKENS,
+        "steps": STEPS,
+        "held_out": HELD_OUT,
+        "tokens_a_step": TrainConfig().batch_tokens,
+        "corpus": corpus.digest,
+    }
     old = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     same = all(old.get(key) == value for key, value in budget.items())
     done = [each for each in old["trials"] if each["trial"] in TRIALS] if same else []
