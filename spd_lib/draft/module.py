@@ -143,7 +143,7 @@ class PipelineDraftModule(nn.Module, PyTorchModelHubMixin):
         asked = hidden[select]
         for layer in self.stack:
             memory = {kind: layer.remember(rows[kind], rotary) for kind in used}
-            mixed = _staircase_attention(layer.ask(hidden, rotary), memory, kinds, self.config.complete, visible)
+            mixed = staircase_attention(layer.ask(hidden, rotary), memory, kinds, self.config.complete, visible)
             asked = layer.answer(asked, mixed[select])
             hidden = torch.zeros_like(hidden).masked_scatter(select[..., None], asked.to(hidden.dtype))
         return self.norm(asked)
@@ -195,7 +195,7 @@ def rotate(vectors: Tensor, rotary: Rotary) -> Tensor:
     return vectors * cosines + torch.cat([-second, first], dim=-1) * sines
 
 
-def _staircase_attention(
+def staircase_attention(
     queries: Tensor,
     memory: dict[int, tuple[Tensor, Tensor]],
     kinds: Sequence[int],

@@ -120,8 +120,8 @@ class Trainer:
         self.head = decoder.model.lm_head.weight[module.draft_ids.to(decoder.device)]  # [draft_vocab_size, hidden_size]
         self.softcap = getattr(decoder.config, "final_logit_softcapping", None)
         # Before the end of what all chats have in common there is nothing to learn.
-        opening = os.path.commonprefix([list(chat.ids) for chat in corpus.train])
-        self.learn_from = max(1, len(opening)) if config.whole_chats else None
+        chats = corpus.train if config.whole_chats else []
+        self.learn_from = max(1, len(os.path.commonprefix([list(chat.ids) for chat in chats]))) if chats else None
         self.held_out = HeldOut(decoder, corpus.held_out, source, config.batch_tokens, config.mixed_precision)
         self.step = 0
         self.seconds = 0.0

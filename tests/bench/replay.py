@@ -19,6 +19,7 @@ from spd_lib.core.plan import even
 from spd_lib.core.staircase import row_kinds
 from spd_lib.core.trace import Trace
 from spd_lib.decode.engine import decode
+from spd_lib.decode.generate import as_ids
 from spd_lib.decode.sampling import Sampler, make_rule, warpers
 from spd_lib.decode.stopping import StopRule
 from spd_lib.draft.module import PipelineDraftModule
@@ -32,6 +33,7 @@ from spd_lib.target import Decoder, Pipeline, Target
 from spd_lib.target.fingerprint import weights_digest
 from spd_lib.target.load import load
 
+from ..evaluate.learnt import verdicts
 from ..results import provenance, save
 
 STAGES = (3, 4, 8)
@@ -40,14 +42,9 @@ NEW_TOKENS = 64
 SAMPLINGS = {"greedy": Sampling(), "gumbel": Sampling(1.0, seed=0)}
 
 
-def verdicts(trace: Trace) -> list[bool]:
-    """Whether each judged draft was accepted, in order."""
-    return [verdict.accepted for cycle in trace.cycles for verdict in cycle.verdicts]
-
-
 def run(target: Target, module: PipelineDraftModule, text: Text, sampler: Sampler, num_stages: int) -> Trace:
     """The engine's Trace for the prompt and the budget of ``text``."""
-    eos = (target.model.generation_config.eos_token_id,)
+    eos = as_ids(target.model.generation_config.eos_token_id)
     stop = StopRule(len(text.prompt_ids), text.budget, eos)
     return decode(Pipeline(target.model, num_stages), PipelineDrafter(module), sampler, stop, list(text.prompt_ids))
 
