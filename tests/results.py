@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ast
-import datetime
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from spd_lib.evaluate import report
 from spd_lib.evaluate.report import save as save
-from spd_lib.target.load import device_name, versions
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "spd_lib"
@@ -39,11 +35,5 @@ def sources() -> dict[str, str]:
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """Command, date, machine, versions and code of a result."""
-    machine = {
-        "cpu": device_name(torch.device("cpu")),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }
-    today = datetime.date.today().isoformat()
-    return {"command": command, "date": today, "machine": machine, "versions": versions(), "sources": sources()}
+    """Where a result on the CPU comes from, and which code it is of."""
+    return report.provenance(command) | {"sources": sources()}

@@ -192,6 +192,8 @@ def main() -> int:
     whole = Corpus.read((ROOT / "training/smollm2").glob("*.safetensors"))
     corpus = replace(whole, train=up_to(POOL_TOKENS, whole.train), held_out=whole.held_out[:HELD_OUT])
     budget = {
+        "target": target.name,
+        "dtype": str(target.dtype).removeprefix("torch."),
         "tokens": TOKENS,
         "steps": STEPS,
         "held_out": HELD_OUT,
@@ -206,7 +208,7 @@ def main() -> int:
             began = time.monotonic()
             done.append({"trial": name, **run(TRIALS[name], target, corpus)})
             done.sort(key=lambda each: list(TRIALS).index(each["trial"]))
-            save({**provenance(target), "command": "python tools/draft_trials.py", **budget, "trials": done}, RESULT)
+            save(provenance("python tools/draft_trials.py") | budget | {"trials": done}, RESULT)
             print(f"{name}: {done[-1]} ({time.monotonic() - began:.0f} s)")
     return 0
 

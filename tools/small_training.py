@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from spd_lib.evaluate.report import save
-from spd_lib.target.load import device_name, versions
+from spd_lib.evaluate.report import provenance, save
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "make train SCALE=small"
@@ -34,9 +29,7 @@ def figures(log: Path) -> Figures:
 
 def result(found: Figures) -> dict[str, Any]:
     """What is committed: the figures and where they come from."""
-    machine = {"cpu": device_name(torch.device("cpu")), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    today = datetime.date.today().isoformat()
-    return {"command": COMMAND, "date": today, "machine": machine, "versions": versions(), "figures": found}
+    return provenance(COMMAND) | {"figures": found}
 
 
 def off(found: Figures, committed: Figures) -> set[str]:

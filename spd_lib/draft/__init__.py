@@ -7,8 +7,8 @@ from pathlib import Path
 
 from .module import PipelineDraftModule
 from .pipeline_drafter import PipelineDrafter
+from .pretrained import load_module, shipped
 from .proposal import Drafter, Proposal
-from .shipped import load_module, shipped
 from .simple import Oracle, PromptLookup, Random
 
 NAMED_DRAFTERS: dict[str, Callable[[], Drafter]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.save.touch()  # complains about a place that cannot be written
     texts = write_texts(target, questions, sampling, arguments.max_new_tokens)
     settings: dict[str, Any] = {
+        "target": target.name,
+        "dtype": str(target.dtype).removeprefix("torch."),
         "drafter": drafter,
         "window": module.config.window,
         "plan": arguments.plan,
@@ -87,7 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     table = acceptance_table(
         target, module, texts, arguments.stages, sampling, coupling=arguments.coupling, plan=arguments.plan
     )
-    result = provenance(target) | settings | table
+    command = f"python -m spd_lib {shlex.join(sys.argv[1:])}"
+    result = provenance(command, target.device) | settings | table
     if arguments.save is not None:
         save(result, arguments.save)
     print(json.dumps(result, ensure_ascii=False) if arguments.json else readable(result))
@@ -95,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:
-    from ..draft.shipped import load_module, shipped_module
+    from ..draft.pretrained import load_module, shipped_module
 
     if arguments.drafter == "shipped":
         return shipped_module(target.name)

@@ -5,28 +5,20 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import shlex
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..target.load import Target, device_name, versions
+from ..target.load import device_name, versions
 
 
-def provenance(target: Target) -> dict[str, Any]:
-    """Command, date, machine, versions and target of a result that is made now."""
-    machine = {"device": device_name(target.device), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    return {
-        "command": f"python -m spd_lib {shlex.join(sys.argv[1:])}",
-        "date": datetime.date.today().isoformat(),
-        "machine": machine,
-        "versions": versions(),
-        "target": target.name,
-        "dtype": str(target.dtype).removeprefix("torch."),
-    }
+def provenance(command: str, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Command, date, machine and versions of a result that is made now."""
+    machine = {"device": device_name(torch.device(device)), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    today = datetime.date.today().isoformat()
+    return {"command": command, "date": today, "machine": machine, "versions": versions()}
 
 
 def save(result: dict[str, Any], path: Path) -> None:

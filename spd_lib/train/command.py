@@ -147,7 +147,7 @@ def _prepare(arguments: argparse.Namespace, config: TrainConfig, state: PartialS
 def _shape(arguments: argparse.Namespace, target: Target, decoder: Decoder) -> DraftConfig:
     """The module that is to be made."""
     from ..draft.config import DraftConfig
-    from ..draft.shipped import vocabulary_fingerprint
+    from ..draft.pretrained import vocabulary_fingerprint
 
     size = min(DRAFT_VOCAB, decoder.vocab_size) if arguments.draft_vocab is None else arguments.draft_vocab
     most = {"draft_vocab": (size, decoder.vocab_size), "draft_layers": (arguments.draft_layers, decoder.num_layers)}
@@ -168,7 +168,7 @@ def _shape(arguments: argparse.Namespace, target: Target, decoder: Decoder) -> D
 
 def _initial(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:
     """The module to start from, which must be one for this target."""
-    from ..draft.shipped import load_module
+    from ..draft.pretrained import load_module
     from ..evaluate.acceptance import fit
 
     module = load_module(arguments.init, target.tokenizer)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..draft.module import PipelineDraftModule
-from ..draft.shipped import DrafterError, load_module, shipped_module
+from ..draft.pretrained import DrafterError, load_module, shipped_module
 from ..target.fingerprint import fingerprint
 from ..target.load import Target, cache_folder
 from .command import add_train

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from spd_lib.draft.module import PipelineDraftModule
-from spd_lib.draft.shipped import shipped_module
+from spd_lib.draft.pretrained import shipped_module
 from spd_lib.evaluate.acceptance import acceptance_table, looking_back
 from spd_lib.evaluate.questions import load_questions, questions_digest
 from spd_lib.evaluate.texts import Sampling, Text, write_texts

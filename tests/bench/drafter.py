@@ -22,7 +22,7 @@ from spd_lib.decode.stopping import StopRule
 from spd_lib.draft import Oracle, Proposal
 from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.draft.pipeline_drafter import PipelineDrafter
-from spd_lib.draft.shipped import shipped_module
+from spd_lib.draft.pretrained import shipped_module
 from spd_lib.target import Decoder, Flight, Pipeline
 from spd_lib.target.fingerprint import weights_digest
 from spd_lib.target.load import load

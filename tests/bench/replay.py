@@ -24,7 +24,7 @@ from spd_lib.decode.sampling import Sampler, make_rule, warpers
 from spd_lib.decode.stopping import StopRule
 from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.draft.pipeline_drafter import PipelineDrafter
-from spd_lib.draft.shipped import shipped_module
+from spd_lib.draft.pretrained import shipped_module
 from spd_lib.evaluate.acceptance import fit
 from spd_lib.evaluate.questions import load_questions
 from spd_lib.evaluate.replay import Replay, trace_of, walk

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spd_lib.cli import main
-from spd_lib.draft.shipped import vocabulary_fingerprint
+from spd_lib.draft.pretrained import vocabulary_fingerprint
 from spd_lib.evaluate import texts as texts_module
 from spd_lib.target.layers import Decoder
 from tests.draft.modules import tiny_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spd_lib.draft.module import PipelineDraftModule
-from spd_lib.draft.shipped import shipped_module
+from spd_lib.draft.pretrained import shipped_module
 from spd_lib.evaluate.acceptance import fit
 from spd_lib.evaluate.questions import load_questions
 from spd_lib.evaluate.texts import Text, write_texts

@@ -19,7 +19,7 @@ from safetensors import safe_open
 import spd_lib
 from spd_lib.cli import main
 from spd_lib.draft.module import PipelineDraftModule
-from spd_lib.draft.shipped import DrafterError, load_module, shipped_module
+from spd_lib.draft.pretrained import DrafterError, load_module, shipped_module
 from spd_lib.train import loop, writer
 from spd_lib.train.loop import Trainer
 from spd_lib.train.writer import WriterConfig

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from spd_lib.draft.shipped import DrafterError, shipped_module, vocabulary_fingerprint
+from spd_lib.draft.pretrained import DrafterError, shipped_module, vocabulary_fingerprint
 from spd_lib.target import Decoder
 from spd_lib.train import in_place
 from tests.draft.modules import tiny_module

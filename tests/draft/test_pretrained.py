@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from safetensors.torch import load_file, save_file
 
-from spd_lib.draft.shipped import DrafterError, load_module, shipped_module
+from spd_lib.draft.pretrained import DrafterError, load_module, shipped_module
 from spd_lib.target.layers import Decoder
 from tests.draft.modules import deep_llama, tiny_module
 
