@@ -139,7 +139,7 @@ def run(trial: Trial, target: Target, corpus: Corpus) -> dict[str, Any]:
     ids = draft_vocabulary(train, config.draft_vocab_size, decoder.vocab_size)
     torch.manual_seed(0)
     module = start(trial, decoder, config, ids).float()
-    stored = Stored(decoder, anchors, [*corpus.train, *corpus.held_out], cache_folder() / "train/states")
+    stored = Stored(decoder, anchors, [*corpus.held_out, *train], cache_folder() / "train/states")
     source = SomeAnchors(stored, config.anchors)
     settings = TrainConfig(max_steps=STEPS, decay_share=0.5, check_every_steps=STEPS)
     with tempfile.TemporaryDirectory() as folder:

@@ -18,10 +18,10 @@ _HOMES = {
     "check_standing": "checks",
     "css_text": "palette",
     "depth_strip": "depths",
-    "fill_curves": "acceptances",
-    "judged_shares": "acceptances",
-    "training_curve": "acceptances",
     "distribution_bars": "figures",
+    "fill_curves": "acceptances",
+    "history_curves": "acceptances",
+    "judged_shares": "acceptances",
     "layer_ruler": "ruler",
     "mask_explorer": "mask",
     "pipe_grid": "grid",
@@ -33,6 +33,7 @@ _HOMES = {
     "source": "listing",
     "speedup_curve": "figures",
     "terminal": "palette",
+    "training_curve": "acceptances",
 }
 
 __all__ = sorted(_HOMES)

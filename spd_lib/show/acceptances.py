@@ -20,20 +20,13 @@ def acceptance_bars(result: Mapping[str, Any]) -> BookFigure:
     rows = result["stages"]
     names = [str(row["n"]) for row in rows]
     values = [row["acceptance"] for row in rows]
-    low, high = ([row["interval"][side] for row in rows] for side in (0, 1))
     fig = go.Figure()
     fig.add_bar(
         x=names,
         y=values,
         marker=chart_marker("committed"),
         name="draft module",
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [h - v for h, v in zip(high, values, strict=True)],
-            "arrayminus": [v - lo for v, lo in zip(values, low, strict=True)],
-            "color": style("judged").chart,
-        },
+        error_y=_interval_marks(rows),
         hovertemplate="n = %{x}: %{y:.3f}<extra></extra>",
     )
     lookup = result["prompt_lookup"]["acceptance"]
@@ -63,6 +56,57 @@ def acceptance_bars(result: Mapping[str, Any]) -> BookFigure:
     alt = f"Acceptance: {told}. Prompt lookup on the same tokens: {lookup:.3f}. Ceiling: {result['ceiling']:.3f}."
     headings = ["n", "acceptance", "95 % interval", "all tokens", "agreement, full pipe"]
     return BookFigure(fig, alt, NumberTable(headings, table))
+
+
+def _interval_marks(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Plotly's error bars for rows with an ``acceptance`` and its ``interval``."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [row["interval"][1] - row["acceptance"] for row in rows],
+        "arrayminus": [row["acceptance"] - row["interval"][0] for row in rows],
+        "color": style("judged").chart,
+    }
+
+
+def history_curves(result: Mapping[str, Any], num_stages: int) -> BookFigure:
+    """Acceptance by tokens of earlier turns, from `tests.bench.context`: with the trained window and with every row."""
+    import plotly.graph_objects as go
+
+    lengths = [entry["history"] for entry in result["histories"]]
+    curves = {
+        name: [entry[name][str(num_stages)] for entry in result["histories"]]
+        for name in ("trained window", "every row")
+    }
+    fig = go.Figure()
+    for (name, rows), dash in zip(curves.items(), ("solid", "dash"), strict=True):
+        fig.add_scatter(
+            x=lengths,
+            y=[row["acceptance"] for row in rows],
+            mode="lines+markers",
+            line={"color": style("committed").chart, "dash": dash, "width": 2.5},
+            error_y=_interval_marks(rows),
+            name=name,
+            hovertemplate=f"{name}, %{{x}} tokens before: %{{y:.3f}}<extra></extra>",
+        )
+    fig.update_layout(
+        chart_layout(
+            340,
+            xaxis={"title": {"text": "tokens of earlier turns"}, "type": "log", "tickvals": lengths},
+            yaxis={"title": {"text": f"acceptance rate, n = {num_stages}"}, "range": [0, 1]},
+        )
+    )
+    told = {
+        name: [f"{row['acceptance']:.3f} ({row['interval'][0]:.3f} … {row['interval'][1]:.3f})" for row in rows]
+        for name, rows in curves.items()
+    }
+    table = [[f"{length:,}", *pair] for length, *pair in zip(lengths, *told.values(), strict=True)]
+    first, last = lengths[0], lengths[-1]
+    ends = "; ".join(
+        f"{name}: {rows[0]['acceptance']:.3f} after {first:,} tokens, {rows[-1]['acceptance']:.3f} after {last:,}"
+        for name, rows in curves.items()
+    )
+    return BookFigure(fig, f"Acceptance in long chats. {ends}.", NumberTable(["earlier tokens", *curves], table))
 
 
 def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:

@@ -6,7 +6,7 @@ import pytest
 
 from spd_lib.core import coin_flips, simulate
 from spd_lib.core.metrics import acceptance_by_fill
-from spd_lib.show import acceptance_bars, check_acceptance, fill_curves, judged_shares, training_curve
+from spd_lib.show import acceptance_bars, check_acceptance, fill_curves, history_curves, judged_shares, training_curve
 
 pytest.importorskip("plotly")
 
@@ -31,6 +31,19 @@ def test_bars_and_their_table() -> None:
     assert list(figure.fig.data[0].y) == [0.6, 0.55]
     assert figure.table.rows[1] == [4, "0.550", "0.530 … 0.580", "0.560", "0.510"]
     assert "0.600 at n = 2, 0.550 at n = 4. Prompt lookup on the same tokens: 0.250. Ceiling: 0.960." in figure.alt
+
+
+def test_acceptance_in_long_chats() -> None:
+    far = {"acceptance": 0.2, "interval": [0.1, 0.25]}
+    histories = [
+        {"history": 128, "trained window": {"4": row(4, 0.6)}, "every row": {"4": row(4, 0.6)}},
+        {"history": 2048, "trained window": {"4": row(4, 0.5)}, "every row": {"4": far}},
+    ]
+    figure = history_curves({"histories": histories}, num_stages=4)
+    assert [list(trace.y) for trace in figure.fig.data] == [[0.6, 0.5], [0.6, 0.2]]
+    assert list(figure.fig.data[1].error_y.arrayminus) == pytest.approx([0.02, 0.1])
+    assert figure.table.rows[1] == ["2,048", "0.500 (0.480 … 0.530)", "0.200 (0.100 … 0.250)"]
+    assert "every row: 0.600 after 128 tokens, 0.200 after 2,048" in figure.alt
 
 
 def test_curves_by_fill() -> None:
