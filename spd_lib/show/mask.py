@@ -169,12 +169,14 @@ class MaskExplorer:
 
     def _run(self, state: State) -> str:
         pairs = state.run[self.query]
+        flying = sum(token != IDLE for token in pairs[: 2 * state.num_stages : 2])  # a pipe of n stages holds at most n
         body = "".join(
             self._place(place, state.num_stages, *pairs[2 * place : 2 * place + 2]) for place in range(len(pairs) // 2)
         )
         return (
             '<section aria-label="The same moment of a run" aria-live="polite"><p><b>At work:</b> newest token '
-            f'<span class="spd-newest">{self.query}</span></p><div class="spd-scroll"><table><thead>'
+            f'<span class="spd-newest">{self.query}</span>, <span class="spd-flying">{flying}</span> in flight</p>'
+            '<div class="spd-scroll"><table><thead>'
             '<tr class="spd-run-head"><th scope="col">in</th><th scope="col">token</th><th scope="col">kind</th>'
             f'<th scope="col">offers</th></tr></thead><tbody class="spd-run">{body}</tbody></table></div></section>'
         )

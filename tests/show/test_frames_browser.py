@@ -83,14 +83,16 @@ def test_the_mask_opens_with_its_first_state_and_shows_any_other(page: Any) -> N
         mask.get_by_role("radio", name=f"query {query}", exact=True).check()
         state = MASK.states[choices]
         assert shown(mask) == (list(state.mask), state.run[query])
+        held = min(int(choices[0]), int(choices[2]), query + 1)
+        assert mask.locator(".spd-flying").text_content() == str(held), "a pipe of n stages holds at most n tokens"
         assert mask.locator(".spd-on td[class]").count() == query + 1
 
 
 def test_what_the_script_draws_is_what_python_drew(page: Any) -> None:
-    tables = "[...document.querySelectorAll('.spd-mask table')].map(table => table.innerHTML)"
-    before = page.evaluate(tables)
+    parts = "[...document.querySelectorAll('.spd-mask section')].map(part => part.innerHTML)"
+    before = page.evaluate(parts)
     page.locator(".spd-mask form").dispatch_event("change")
-    assert page.evaluate(tables) == before
+    assert page.evaluate(parts) == before
 
 
 def test_a_query_is_chosen_by_a_click_on_its_row_or_by_arrow_keys(page: Any) -> None:

@@ -26,8 +26,10 @@
       row.classList.toggle("spd-on", place === Number(query));
       [...mask[place]].forEach((sign, key) => row.cells[key + 1].replaceWith(cell("td", sign, looks[sign])));
     });
+    const pairs = runs[query].match(/../g);
     box.querySelector(".spd-newest").textContent = query;
-    run.replaceChildren(...runs[query].match(/../g).map(([token, sign], place) => line(place, stages, token, sign)));
+    box.querySelector(".spd-flying").textContent = pairs.slice(0, stages).filter(([token]) => token !== "-").length;
+    run.replaceChildren(...pairs.map(([token, sign], place) => line(place, stages, token, sign)));
   };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", show);
