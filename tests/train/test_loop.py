@@ -67,7 +67,7 @@ def test_whole_chats_are_learnt_but_for_what_they_all_begin_with(tmp_path) -> No
     assert answers.learn_from is None
     assert whole.learn_from == 1, "all tiny chats begin with the same mark"
     chats, moment = whole.corpus.train[:2], whole.law.draw(random.Random(0))
-    mean = {trainer: float(trainer.loss(chats, moment)) for trainer in (answers, whole)}
+    mean = {trainer: trainer.loss(chats, moment).item() for trainer in (answers, whole)}
     assert mean[answers] != mean[whole]
 
 
