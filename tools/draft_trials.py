@@ -206,10 +206,11 @@ def main() -> int:
     for name in names:
         if name not in [each["trial"] for each in done]:
             began = time.monotonic()
-            done.append({"trial": name, **run(TRIALS[name], target, corpus)})
+            row = {"trial": name, **run(TRIALS[name], target, corpus)}
+            done.append(row)
             done.sort(key=lambda each: list(TRIALS).index(each["trial"]))
             save(provenance("python tools/draft_trials.py") | budget | {"trials": done}, RESULT)
-            print(f"{name}: {done[-1]} ({time.monotonic() - began:.0f} s)")
+            print(f"{row} ({time.monotonic() - began:.0f} s)")
     return 0
 
 
