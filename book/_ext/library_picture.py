@@ -1,5 +1,6 @@
 """The directives `library-picture` and `library-table`: who imports whom in `spd_lib`, drawn from its source."""
 
+import re
 from html import escape
 from itertools import groupby
 
@@ -10,6 +11,7 @@ from sphinx.application import Sphinx
 
 WIDTH, LEFT, BOX = 470, 4, 350  # user units; arcs live to the right of the boxes
 CHAR, LINE, GAP = 7.4, 24, 18
+CODE = re.compile(r"`+([^`]+)`+")
 
 
 class Row:
@@ -110,10 +112,10 @@ def table() -> str:
     """Every module with the first sentence of its docstring."""
     lines = []
     for module in source_tree.modules():
-        first = module.doc.split("\n\n")[0].replace("\n", " ").replace("``", "`")
+        first = CODE.sub(r"<code>\1</code>", escape(module.doc.split("\n\n")[0].replace("\n", " ")))
         if not module.is_package:
             name = module.name.removeprefix("spd_lib.").replace(".", ".<wbr>")
-            lines.append(f"<tr><td><code>{name}</code></td><td>{escape(first)}</td></tr>")
+            lines.append(f"<tr><td><code>{name}</code></td><td>{first}</td></tr>")
     return (
         '<div class="lib-scroll" tabindex="0" role="region" aria-label="All modules"><table class="table">'
         f"<thead><tr><th>Module</th><th>What it holds</th></tr></thead><tbody>{''.join(lines)}</tbody></table></div>"

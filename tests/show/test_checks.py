@@ -86,15 +86,13 @@ def test_standing(capsys: pytest.CaptureFixture, answer: Callable, expected: str
 
 
 def right_kinds(anchors: list[int], boundaries: list[int], fill: int) -> list[int]:
-    return [
-        sum(anchor <= boundaries[depth] for anchor in anchors) - 1 for depth in range(min(fill, len(boundaries) - 1))
-    ]
+    return [sum(anchor <= boundaries[depth] for anchor in anchors) - 1 for depth in range(fill)]
 
 
 KINDS = [
     (right_kinds, "✓ check_kinds: right for every n, every fill, and three sets of anchors."),
-    (lambda a, b, fill: [0] * fill, "How many tokens can be in flight?"),
-    (lambda a, b, fill: [0] * min(fill, len(b) - 1), "Look at place 1: its token has passed 15 layers."),
+    (lambda a, b, fill: [0] * (fill + 1), "How many tokens can be in flight?"),
+    (lambda a, b, fill: [0] * fill, "Look at place 1: its token has passed 15 layers."),
     (lambda a, b, fill: right_kinds(a, b, fill)[::-1], "you say [3, 0]. Look at place 0"),
     (lambda a, b, fill: [a[kind] for kind in right_kinds(a, b, fill)], "Which anchor is its deepest?"),
     (lambda a, b, fill: None, "Is a return missing?"),
