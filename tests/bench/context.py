@@ -1,7 +1,8 @@
 """Acceptance in long chats, ``python -m tests.bench.context``: the questions named "context", each after earlier turns.
 
 Every length is replayed twice on the same answers: with the window that the drafter was trained with, and with every
-row in its sight, which it was never trained for. An interrupted run goes on after the last length saved.
+row in its sight, which it was never trained for. An interrupted run goes on after the last length saved, on
+another machine too: every length names its own.
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ def main(argv: list[str] | None = None) -> int:
             continue
         earlier = earlier_turns(writer, len(questions), history)
         texts = write_texts(target, questions, Sampling(), NEW_TOKENS, earlier)
-        done.append({"history": history, **rows(target, module, texts)})
-        save(provenance("python -m tests.bench.context") | settings | {"histories": done}, out)
+        told = provenance("python -m tests.bench.context")
+        measured = {key: told[key] for key in ("date", "machine")}
+        done.append({"history": history, **measured, **rows(target, module, texts)})
+        save(told | settings | {"histories": done}, out)
         print(done[-1])
     return 0
 
