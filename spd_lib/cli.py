@@ -6,11 +6,14 @@ torch is imported only by the commands that need it, so that help and errors in 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -20,6 +23,7 @@ from .core import metrics
 from .core.perfetto import to_perfetto
 from .core.trace import Trace
 from .evaluate.command import add_acceptance
+from .files import check_file, whole_file
 from .show.palette import terminal
 from .train.command import add_train
 
@@ -44,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 2 for an error (one line on stderr), 130 after Ctrl-C."""
     arguments = _parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        with _terminated_like_interrupted():
+            return arguments.run(arguments)
     except KeyboardInterrupt:  # before the first token; later the engine ends the text itself
         return INTERRUPTED
     except BrokenPipeError:  # the reader, say `head`, has seen enough; Python must not complain about it at exit
@@ -55,6 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = " ".join(str(error).split())
         print(f"spd_lib: {message if expected else f'{type(error).__name__}: {message}'}", file=sys.stderr)
         return WRONG
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Whoever sends a TERM, say a job scheduler, gets what Ctrl-C gives: what is done so far."""
+    if threading.current_thread() is not threading.main_thread():  # no other one may set a handler
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # --- arguments
@@ -141,17 +159,18 @@ def _generate(arguments: argparse.Namespace) -> int:
 
     silence_libraries()
     from .decode import GenerateOutput, generate
+    from .draft import make_drafter
     from .target import load
 
     target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
     if arguments.trace is not None:
-        arguments.trace.touch()  # complains about a place that cannot be written before the work, not after it
+        check_file(arguments.trace)
     colour = _in_colour(sys.stdout)
     stream = TokenStream(target.tokenizer, None if arguments.json else sys.stdout, colour)
     output = generate(
         target.model,
         _encode(target, prompt, arguments.chat),
-        drafter=arguments.drafter,
+        drafter=make_drafter(arguments.drafter, target.tokenizer),
         num_stages=_num_stages(arguments),
         plan=arguments.plan,
         max_new_tokens=arguments.max_new_tokens,
@@ -166,8 +185,10 @@ def _generate(arguments: argparse.Namespace) -> int:
     stream.end()
     assert isinstance(output, GenerateOutput) and output.traces
     trace = output.traces[0].with_texts(lambda token_id: target.tokenizer.decode([token_id]))
+    trace.notes["drafter"] = arguments.drafter
     if arguments.trace is not None:
-        arguments.trace.write_text(trace.to_json(), encoding="utf-8")
+        with whole_file(arguments.trace) as place:
+            place.write_text(trace.to_json(), encoding="utf-8")
     if arguments.json:
         print(json.dumps(_report(arguments, target, trace, stream), ensure_ascii=False))
     else:
@@ -314,6 +335,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{arguments.file} is not a Trace that `generate --trace` saved") from None
     if arguments.perfetto is not None:
-        arguments.perfetto.write_text(json.dumps(to_perfetto(trace), ensure_ascii=False), encoding="utf-8")
+        with whole_file(arguments.perfetto) as place:
+            place.write_text(json.dumps(to_perfetto(trace), ensure_ascii=False), encoding="utf-8")
     print(summary(trace))
     return OK

@@ -24,7 +24,8 @@ from spd_lib.draft.module import PipelineDraftModule, staircase_attention
 from spd_lib.evaluate.report import provenance, save
 from spd_lib.target import Decoder, load
 from spd_lib.target.load import Target, cache_folder
-from spd_lib.train.loop import TrainConfig, Trainer
+from spd_lib.train.config import TrainConfig
+from spd_lib.train.loop import Trainer
 from spd_lib.train.teacher import Stored
 from spd_lib.train.tokens import Conversation, Corpus, draft_vocabulary
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ NEED_ALL_ROWS = (
 
 def decoder(
     *,
-    drafter: str | Drafter = "prompt-lookup",
+    drafter: str | Path | Drafter = "prompt-lookup",
     num_stages: int = 4,
     plan: str | Plan | Sequence[int] = "even",
     coupling: str = "gumbel",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class Request:
     """What to do with every row. ``coupling``: ``None`` is greedy decoding. ``processors`` end with the warpers."""
 
     model: nn.Module
-    drafter: str | Drafter
+    drafter: str | Path | Drafter
     num_stages: int
     plan: str | Plan | Sequence[int]
     max_new_tokens: int
@@ -79,7 +80,7 @@ def generate(
     input_ids: Tensor,
     *,
     attention_mask: Tensor | None = None,
-    drafter: str | Drafter = "prompt-lookup",
+    drafter: str | Path | Drafter = "prompt-lookup",
     num_stages: int = 4,
     plan: str | Plan | Sequence[int] = "even",
     max_new_tokens: int = 128,
@@ -106,9 +107,11 @@ def generate(
     ``input_ids``: int64 [rows, prompt_tokens], left-padded if ``attention_mask`` [rows, prompt_tokens] says so. Returns
     int64 [rows · num_return_sequences, prompt_tokens + new_tokens], or a :class:`GenerateOutput` with the Traces too.
 
-    ``drafter``: a name, or an object with ``begin``, ``propose`` and ``rollback``. ``plan``: "even", "balanced" or
-    the layers per stage. ``temperature`` 0 (below 1e-5) is greedy: in float32 the text equals plain greedy decoding.
-    Above, ``coupling="gumbel"`` gives the very text of plain sampling with this ``seed``, whatever the drafter and
+    ``drafter``: a name, a folder, a hub id, trained weights, or an object with ``begin``, ``propose`` and ``rollback``.
+    ``plan``: "even", "balanced" or the layers per stage.
+
+    ``temperature`` 0 (below 1e-5) is greedy: in float32 the text equals plain greedy decoding. Above,
+    ``coupling="gumbel"`` gives the very text of plain sampling with this ``seed``, whatever the drafter and
     ``num_stages``; ``coupling="rejection"`` gives a text of the same law and accepts most. Neither repeats the draws
     of transformers' own ``do_sample``. Without a ``seed`` (0 … 2⁶⁴ − 1), one is drawn from torch's default generator.
     Row r uses the random numbers of row ``first_row + r``, so a row can be repeated alone.
@@ -244,7 +247,7 @@ def _notes(request: Request, pipeline: Pipeline, drafter: Drafter, seed: int, ro
     """What a reader of the Trace wants to know about the run."""
     notes: dict[str, Any] = {
         "model": getattr(request.model, "name_or_path", "") or type(request.model).__name__,
-        "drafter": request.drafter if isinstance(request.drafter, str) else type(drafter).__name__,
+        "drafter": str(request.drafter) if isinstance(request.drafter, (str, Path)) else type(drafter).__name__,
         "plan": {"name": pipeline.plan.name, "layers": list(pipeline.plan.counts)},
         "max_new_tokens": request.max_new_tokens,
         "coupling": request.coupling or "greedy",

@@ -53,13 +53,18 @@ def fresh_seed() -> int:
     return int(torch.randint(2**63 - 1, ()))
 
 
+def check_seed(seed: int) -> None:
+    """Raises ``ValueError`` for a seed that the noise cannot tell from another one."""
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be between 0 and 2⁶⁴ − 1, got {seed}")
+
+
 def make_rule(coupling: str, *, seed: int, row: int, vocab_size: int, device: torch.device) -> Rule:
     """The sampling rule by name.
 
     Raises ``ValueError`` naming the known ones, and for a seed or row that the noise cannot tell from another one.
     """
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed must be between 0 and 2⁶⁴ − 1, got {seed}")
+    check_seed(seed)
     if not 0 <= row < 2**32:
         raise ValueError(f"first_row and the rows after it must be between 0 and 2³² − 1, got row {row}")
     if coupling == "gumbel":

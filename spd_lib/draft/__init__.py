@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 from .module import PipelineDraftModule
 from .pipeline_drafter import PipelineDrafter
 from .pretrained import load_module, shipped
@@ -19,18 +21,23 @@ NAMED_DRAFTERS: dict[str, Callable[[], Drafter]] = {
 }
 
 
-def make_drafter(drafter: str | Drafter | PipelineDraftModule) -> Drafter:
+def make_drafter(
+    drafter: str | Path | Drafter | PipelineDraftModule, tokenizer: PreTrainedTokenizerBase | None = None
+) -> Drafter:
     """A drafter by name, from a folder or the hub, from trained weights, or the object itself.
 
-    Raises ``ValueError`` naming the known ones.
+    With the target's ``tokenizer`` it is compared with the one that a drafter on disk was trained for. Raises
+    ``ValueError`` naming the known ones, or what is wrong with the files.
     """
     if isinstance(drafter, PipelineDraftModule):
         return PipelineDrafter(drafter)
+    if isinstance(drafter, Path):
+        return PipelineDrafter(load_module(drafter, tokenizer))
     if isinstance(drafter, str):
         if drafter in NAMED_DRAFTERS:
             return NAMED_DRAFTERS[drafter]()
-        if "/" in drafter or Path(drafter).is_dir():
-            return PipelineDrafter(load_module(drafter))
+        if "/" in drafter or (drafter and Path(drafter).is_dir()):
+            return PipelineDrafter(load_module(drafter, tokenizer))
         known = ", ".join(NAMED_DRAFTERS)
         raise ValueError(f"unknown drafter {drafter!r}; the known ones are {known}, folders and hub ids")
     if isinstance(drafter, type):

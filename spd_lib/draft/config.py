@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..target.layers import Decoder
+
+LARGEST = 2**20  # of any size here; what is larger is a mistake that would fill the memory
+COUNTS = (
+    "target_layers",
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "num_layers",
+    "draft_vocab_size",
+    "window",
+)
 
 
 @dataclass(frozen=True)
@@ -15,6 +31,7 @@ class DraftConfig:
 
     ``anchors``: layer counts 0 = a_0 < a_1 < … < a_m = L on the target's layer ruler. ``window``: how many tokens
     the module looks back at most, the newest included: its trained span. ``tokenizer``: fingerprint of the vocabulary.
+    Raises ``ValueError`` naming the field that cannot be.
     """
 
     target: str
@@ -34,6 +51,13 @@ class DraftConfig:
     norm_eps: float
 
     def __post_init__(self) -> None:
+        for name in COUNTS:
+            _must(name, getattr(self, name), f"a whole number from 1 to {LARGEST:,}", _is_count)
+        for name in ("rope_theta", "norm_eps"):
+            _must(name, getattr(self, name), "a number above 0", _is_positive)
+        for name in ("target", "tokenizer"):
+            _must(name, getattr(self, name), "a text", lambda value: isinstance(value, str))
+        _must("anchors", self.anchors, "whole numbers", _are_whole)
         object.__setattr__(self, "anchors", tuple(self.anchors))
         if self.anchors[:1] != (0,) or self.anchors[-1] != self.target_layers or len(self.anchors) < 2:
             raise ValueError(f"anchors must run from 0 to the target's {self.target_layers} layers, got {self.anchors}")
@@ -43,9 +67,10 @@ class DraftConfig:
             raise ValueError(
                 f"{self.num_heads} heads cannot share {self.num_kv_heads} key heads, or head_dim={self.head_dim} is odd"
             )
-        for name in ("num_layers", "draft_vocab_size", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.draft_vocab_size > self.vocab_size:
+            raise ValueError(
+                f"draft_vocab_size must be at most the vocabulary's {self.vocab_size}, got {self.draft_vocab_size}"
+            )
 
     @classmethod
     def like(cls, decoder: Decoder, **settings: Any) -> DraftConfig:
@@ -71,6 +96,27 @@ class DraftConfig:
     def complete(self) -> int:
         """The kind of a row whose token has passed every layer: the index of the last anchor."""
         return len(self.anchors) - 1
+
+
+def _must(name: str, value: Any, what: str, holds: Callable[[Any], bool]) -> None:
+    if not holds(value):
+        raise ValueError(f"{name} must be {what}, got {value!r}")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_whole(value) and 1 <= value <= LARGEST
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _are_whole(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(_is_whole, value))
 
 
 def default_anchors(num_layers: int) -> tuple[int, ...]:

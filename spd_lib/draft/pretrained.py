@@ -6,12 +6,15 @@ import contextlib
 import hashlib
 import io
 import json
+from dataclasses import fields
 from pathlib import Path
 
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub import snapshot_download
+from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
+from .config import DraftConfig
 from .module import PipelineDraftModule
 from .pipeline_drafter import PipelineDrafter
 
@@ -31,24 +34,73 @@ def vocabulary_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 def load_module(name: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> PipelineDraftModule:
     """A trained module from a folder or a hub id. With the target's ``tokenizer`` the vocabularies are compared.
 
-    Raises :class:`DrafterError` if there is none, if it cannot be read, or if it speaks another vocabulary.
+    Raises :class:`DrafterError` if there is none, if it cannot be read or used, or if it speaks another vocabulary.
     """
-    if isinstance(name, Path) or name.startswith(("/", ".", "~")):
-        name = Path(name).expanduser()
-    if isinstance(name, Path) and not name.is_dir():
-        raise DrafterError(f"there is no folder {name} with a trained drafter")
+    folder = _folder(name)
+    config = _config(folder)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the hub mixin prints where it reads from
-            module = PipelineDraftModule.from_pretrained(str(name), strict=True).requires_grad_(False)
-    except (OSError, SafetensorError, HFValidationError, TypeError, RuntimeError, KeyError) as error:
+            module = PipelineDraftModule.from_pretrained(str(folder), config=config, strict=True).requires_grad_(False)
+    except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise DrafterError(f"cannot load the drafter {str(name)!r}: {reason}") from error
-    if tokenizer is not None and vocabulary_fingerprint(tokenizer) != module.config.tokenizer:
+    if tokenizer is not None and vocabulary_fingerprint(tokenizer) != config.tokenizer:
         raise DrafterError(
-            f"the drafter {str(name)!r} was trained for the vocabulary of {module.config.target}, which is another one "
+            f"the drafter {str(name)!r} was trained for the vocabulary of {config.target}, which is another one "
             "than this target's: train one with `python -m spd_lib train`"
         )
+    _check_weights(module, str(name))
     return module
+
+
+def _folder(name: str | Path) -> Path:
+    """Where the files of a drafter are, downloaded if they are not here."""
+    path = Path(name).expanduser()
+    if str(name) and path.is_dir():
+        return path
+    if isinstance(name, Path) or name.startswith(("/", ".", "~")):
+        raise DrafterError(f"there is no folder {str(name)!r} with a trained drafter")
+    if name.count("/") != 1:
+        raise DrafterError(f"a trained drafter is a folder or a hub id such as 'someone/drafter', got {name!r}")
+    try:
+        return Path(snapshot_download(name, allow_patterns=[CONFIG_NAME, SAFETENSORS_SINGLE_FILE]))
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DrafterError(f"there is no folder {name!r}, and the hub gives no such drafter: {reason}") from error
+
+
+def _config(folder: Path) -> DraftConfig:
+    """What config.json says. Raises :class:`DrafterError` naming the field that is wrong."""
+    path = folder / CONFIG_NAME
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DrafterError(
+            f"no trained drafter is in {folder}: cannot read {CONFIG_NAME} ({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise DrafterError(f"{path} is not JSON") from error
+    names = {field.name for field in fields(DraftConfig)}
+    if not isinstance(found, dict) or not names <= set(found):
+        missing = sorted(names - set(found)) if isinstance(found, dict) else names
+        raise DrafterError(f"{path} is no drafter's: it lacks {', '.join(sorted(missing))}")
+    try:
+        return DraftConfig(**{name: found[name] for name in names})
+    except ValueError as error:
+        raise DrafterError(f"{path}: {error}") from error
+
+
+def _check_weights(module: PipelineDraftModule, name: str) -> None:
+    """Raises :class:`DrafterError` for weights that draft nothing: the texts stay right, so nobody would notice."""
+    for part, weight in module.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise DrafterError(f"the drafter {name!r}: its weights {part} are not finite")
+    ids, size = module.draft_ids, module.config.vocab_size
+    outside = ids[(ids < 0) | (ids >= size)]
+    if len(outside):
+        raise DrafterError(f"the drafter {name!r}: draft_ids must be from 0 to {size - 1}, got {int(outside[0])}")
+    if len(ids.unique()) < len(ids):
+        raise DrafterError(f"the drafter {name!r}: draft_ids has an id twice")
 
 
 def shipped_module(target: str = "smollm2") -> PipelineDraftModule:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import check_file
+
 if TYPE_CHECKING:
     from ..draft.module import PipelineDraftModule
     from ..target import Target
@@ -25,7 +27,9 @@ def add_acceptance(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
-    add("--drafter", default="shipped", metavar="NAME", help="a folder or a hub id (default: shipped)")
+    add(
+        "--drafter", default="shipped", metavar="NAME", help="trained weights: a folder, a hub id, or shipped (default)"
+    )
     add("--window", type=int, metavar="N", help="let it look back over N tokens, whatever it was trained for")
     add("--stages", type=integers, default=STAGES, metavar="N,M,...", help="default: 2,3,4,5,6,8,10,15,16")
     add("--plan", default="even", choices=("even", "balanced"), help="default: even")
@@ -50,29 +54,41 @@ def integers(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures, prints, saves. What can be wrong is found out before the answers, which take minutes."""
+    """Measures, prints, saves; 0, or 130 after Ctrl-C."""
+    try:
+        _measure(arguments)
+    except KeyboardInterrupt:
+        print("stopped; the answers written so far are kept, and the same command goes on from there", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _measure(arguments: argparse.Namespace) -> None:
+    """What can be wrong is found out before the answers, which take minutes."""
     from ..target import load
     from ..target.fingerprint import weights_digest
     from ..target.layers import Decoder
+    from ..target.load import silence_libraries
     from .acceptance import BOOTSTRAP_SEED, acceptance_table, fit, looking_back, plans_for
     from .questions import load_questions, questions_digest
     from .report import provenance, readable, save
     from .texts import Sampling, write_texts
 
+    silence_libraries()
+    stages = tuple(dict.fromkeys(arguments.stages))  # naming one twice does not measure it twice
     if arguments.limit is not None and arguments.limit < 1:
         raise ValueError(f"limit must be above 0, got {arguments.limit}")
     questions = load_questions(arguments.questions)[: arguments.limit]
     sampling = Sampling(arguments.temperature, arguments.seed)
     target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
-    plans_for(Decoder(target.model), arguments.stages, arguments.plan)
+    plans_for(Decoder(target.model), stages, arguments.plan)
     module = _module(arguments, target)
     if arguments.window is not None:
         module = looking_back(module, arguments.window)
     drafter = weights_digest(module)
     fit(module, target)
     if arguments.save is not None:
-        arguments.save.parent.mkdir(parents=True, exist_ok=True)
-        arguments.save.touch()  # complains about a place that cannot be written
+        check_file(arguments.save)
     texts = write_texts(target, questions, sampling, arguments.max_new_tokens)
     settings: dict[str, Any] = {
         "target": target.name,
@@ -88,15 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
         "questions_digest": questions_digest(questions),
         "max_new_tokens": arguments.max_new_tokens,
     }
-    table = acceptance_table(
-        target, module, texts, arguments.stages, sampling, coupling=arguments.coupling, plan=arguments.plan
-    )
+    table = acceptance_table(target, module, texts, stages, sampling, coupling=arguments.coupling, plan=arguments.plan)
     command = f"python -m spd_lib {shlex.join(sys.argv[1:])}"
     result = provenance(command, target.device) | settings | table
     if arguments.save is not None:
         save(result, arguments.save)
     print(json.dumps(result, ensure_ascii=False) if arguments.json else readable(result))
-    return 0
 
 
 def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).with_name("prompts")
 NAMED = ("own", "context")
+HALF_A_CHARACTER = "a text has half a character (a lone surrogate such as \\ud800)"
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,20 @@ def _question(line: str, place: str) -> Question:
         raise ValueError(f"{place}: question_id must be a text or a number, got {name!r}")
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise ValueError(f"{place}: turns must be a list of texts, got {turns!r}")
+    if not all(is_text(turn) for turn in (*turns, str(name))):
+        raise ValueError(f"{place}: {HALF_A_CHARACTER}")
     if not isinstance(category, str):
         raise ValueError(f"{place}: category must be a text, got {category!r}")
     return Question(str(name), tuple(turns), category)
+
+
+def is_text(text: str) -> bool:
+    """JSON can spell strings that no file can hold and no tokenizer read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def questions_digest(questions: Sequence[Question]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..files import whole_file
 from ..target.load import device_name, versions
 
 
@@ -28,10 +29,8 @@ def save(result: dict[str, Any], path: Path) -> None:
     for key, items in lists.items():
         rows = ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in items)
         text = text.replace(f'"@{key}"', f"[\n  {rows}\n ]" if items else "[]")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with whole_file(path) as place:
+        place.write_text(text + "\n", encoding="utf-8")
 
 
 def readable(result: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -15,8 +14,9 @@ from tqdm.auto import tqdm
 
 from ..baselines import autoregressive
 from ..decode.generate import as_ids
-from ..decode.sampling import GREEDY_BELOW, Sampler, make_rule, warpers
+from ..decode.sampling import GREEDY_BELOW, Sampler, check_seed, make_rule, warpers
 from ..decode.stopping import StopRule
+from ..files import whole_file
 from ..target.fingerprint import fingerprint
 from ..target.load import Message, Target, cache_folder, encode_chat
 from ..target.pipeline import Pipeline
@@ -39,6 +39,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         warpers(self.temperature, self.top_k, self.top_p)
+        check_seed(self.seed)
 
     @property
     def greedy(self) -> bool:
@@ -146,7 +147,6 @@ class _Writer:
         decoder = self.pipeline.decoder
         sampler = self.sampling.sampler(row, decoder.vocab_size, decoder.device)
         trace = autoregressive(self.pipeline, sampler, prompt, self.budget, self.eos)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
         kept = {"new_ids": trace.token_ids, "stop_reason": trace.stop_reason}
-        temporary.write_text(json.dumps(kept), encoding="utf-8")
-        temporary.replace(path)
+        with whole_file(path) as place:
+            place.write_text(json.dumps(kept), encoding="utf-8")

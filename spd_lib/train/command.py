@@ -9,15 +9,14 @@ import argparse
 import hashlib
 import json
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..evaluate.command import STAGES, integers
+from ..evaluate.command import STAGES
+from .options import DRAFT_VOCAB, add_options, settle, train_config
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from ..draft.module import PipelineDraftModule
     from ..target import Target
     from ..target.layers import Decoder
-    from .loop import TrainConfig, Trainer
+    from .config import TrainConfig
+    from .loop import Trainer
     from .teacher import Stored, Streamed
     from .tokens import Conversation, Corpus
 
@@ -35,7 +35,6 @@ Trains a drafter for a target and writes it, with its card, to a folder. By defa
 itself: no dataset is needed. Run the same command again to go on where it stopped. While a file named PAUSE lies in the
 cache folder (SPD_CACHE, else ~/.cache/spd_lib), it stands still. Several GPUs: accelerate launch -m spd_lib train ...
 """
-DRAFT_VOCAB = 12_288
 LONGEST_WAIT = timedelta(days=7)  # of one process for another, which may be writing text, or paused
 
 
@@ -43,51 +42,13 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.description = DESCRIPTION
     parser.set_defaults(run=run)
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the trained drafter goes")
-    _add_text(parser.add_argument_group("target and text"))
-    _add_drafter(parser.add_argument_group("drafter"))
-    _add_training(parser.add_argument_group("training"))
-
-
-def _add_text(group: Any) -> None:
-    add = group.add_argument
-    add("--target", help="smollm2, a hub id or a folder (default: the environment's SPD_TARGET, else smollm2)")
-    add("--tokens", type=Path, metavar="FOLDER", help="shards of training tokens; missing ones are written here")
-    add("--num-tokens", type=int, default=2_000_000, metavar="N", help="how much text (default: 2000000 tokens)")
-    add("--dataset", metavar="NAME", help="chats on the hub or in a .jsonl file, instead of the target's own text")
-    add("--split", default="train", help="split of the dataset (default: train)")
-    add("--max-tokens", type=int, default=512, metavar="N", help="longest text of a dataset (default: 512 tokens)")
-
-
-def _add_drafter(group: Any) -> None:
-    add = group.add_argument
-    add("--init", metavar="FOLDER", help="start from these weights, whose shape stays; the optimiser starts afresh")
-    add("--draft-layers", type=int, default=2, metavar="N", help="layers of the drafter (default: 2)")
-    add("--draft-vocab", type=int, metavar="N", help=f"ids it can draft (default: {DRAFT_VOCAB}, or all there are)")
-    add("--window", type=int, default=256, metavar="N", help="how far it looks back, in tokens (default: 256)")
-    add("--anchors", type=integers, metavar="A,B,...", help="layers it reads (default: about eight, evenly spaced)")
-    add("--max-stages", type=int, default=16, metavar="N", help="largest n it is trained for (default: 16)")
-    add("--stages", type=int, metavar="N", help="train for this n alone, instead of 2 … --max-stages")
-
-
-def _add_training(group: Any) -> None:
-    add = group.add_argument
-    add("--epochs", type=float, default=4.0, help="passes over the text (default: 4)")
-    add("--max-steps", type=int, metavar="N", help="steps, instead of --epochs")
-    add("--batch-tokens", type=int, default=2048, metavar="N", help="tokens of one pass (default: 2048)")
-    add("--accumulate", type=int, default=1, metavar="N", help="passes of one step (default: 1)")
-    add("--learning-rate", type=float, default=6e-3, metavar="RATE", help="the highest one (default: 0.006)")
-    add("--decay-share", type=float, default=0.3, metavar="SHARE", help="last part, falling to zero (default: 0.3)")
-    add("--seed", type=int, default=0, help="of text and training (default: 0)")
-    add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
-    add("--precision", default="bf16", choices=("bf16", "no"), help="of the arithmetic; weights stay float32")
-    add("--whole-chats", action="store_true", help="learn the users' messages too, not the answers alone")
-    add("--stream", action="store_true", help="compute hidden states anew each epoch instead of keeping them on disk")
+    add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains and saves; 0, or 130 after Ctrl-C, when a checkpoint is kept."""
-    config = _config(arguments)
+    settle(arguments)
+    config = train_config(arguments)
     import torch
     from accelerate import PartialState
 
@@ -96,7 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
     silence_libraries()
     on_cpu = arguments.device == "cpu" or not torch.cuda.is_available()
     state = PartialState(cpu=on_cpu, timeout=LONGEST_WAIT)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         trainer, target = _prepare(arguments, config, state)
         trainer.run()
@@ -106,8 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
         if state.is_main_process:
             print("stopped; the same command goes on from here", file=sys.stderr)
         return 130
-    finally:
-        signal.signal(signal.SIGTERM, before)
     state.wait_for_everyone()
     state.destroy_process_group()
     return 0
@@ -123,15 +81,12 @@ def _prepare(arguments: argparse.Namespace, config: TrainConfig, state: PartialS
     from ..target.pipeline import Pipeline
     from .loop import Trainer
 
-    for name in ("num_tokens", "max_tokens"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"{name} must be above 0, got {getattr(arguments, name)}")
     device = str(state.device) if state.num_processes > 1 else arguments.device
     with state.main_process_first():
         target = load(arguments.target, device=device, dtype="bfloat16")
-    decoder = Pipeline(target.model, arguments.stages or 1).decoder  # it can be cut, and its parts add up to itself
+    stages = arguments.stages or arguments.max_stages or 1
+    decoder = Pipeline(target.model, stages).decoder  # it can be cut, and its parts add up to itself
     shape = _shape(arguments, target, decoder) if arguments.init is None else _initial(arguments, target)
-    arguments.out.mkdir(parents=True, exist_ok=True)
     with state.main_process_first():
         corpus = _corpus(arguments, target)
     module = _module(shape, decoder, corpus, arguments.seed)
@@ -195,16 +150,20 @@ def _module(
 def _corpus(arguments: argparse.Namespace, target: Target) -> Corpus:
     from ..target.load import cache_folder
     from .dataset import dataset_corpus
-    from .tokens import Corpus
+    from .tokens import Corpus, check_ids
     from .writer import WriterConfig, write_shards
 
     if arguments.dataset is not None:
         chats = dataset_corpus(
             target.tokenizer, arguments.dataset, arguments.num_tokens, arguments.max_tokens, arguments.split
         )
-        return Corpus.of(chats)
+        corpus = Corpus.of(chats)
+        check_ids([*corpus.train, *corpus.held_out], target, arguments.dataset)
+        return corpus
     own = target.name.replace("/", "--") + (f"-seed-{arguments.seed}" if arguments.seed else "")
     folder = arguments.tokens or cache_folder() / "train/tokens" / own
+    if arguments.tokens is not None and not any(folder.glob("*.safetensors")):
+        print(f"{folder} has no shards: {target.name} writes {arguments.num_tokens:,} tokens there", file=sys.stderr)
     return Corpus.read(write_shards(target, folder, arguments.num_tokens, WriterConfig(seed=arguments.seed)))
 
 
@@ -217,24 +176,6 @@ def _source(
     if arguments.stream or decoder.device.type == "cuda":
         return Streamed(decoder, anchors)
     return Stored(decoder, anchors, chats, cache_folder() / "train/states")
-
-
-def _config(arguments: argparse.Namespace) -> TrainConfig:
-    from .loop import TrainConfig
-
-    return TrainConfig(
-        epochs=arguments.epochs,
-        max_steps=arguments.max_steps,
-        batch_tokens=arguments.batch_tokens,
-        accumulate=arguments.accumulate,
-        learning_rate=arguments.learning_rate,
-        decay_share=arguments.decay_share,
-        min_stages=min(2, arguments.max_stages) if arguments.stages is None else arguments.stages,
-        max_stages=arguments.max_stages if arguments.stages is None else arguments.stages,
-        seed=arguments.seed,
-        mixed_precision=arguments.precision,
-        whole_chats=arguments.whole_chats,
-    )
 
 
 def _run_name(arguments: argparse.Namespace, config: TrainConfig, corpus: Corpus, module: PipelineDraftModule) -> str:

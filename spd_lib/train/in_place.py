@@ -12,7 +12,7 @@ from ..target.load import Target, cache_folder
 from .command import add_train
 
 COMMITTED = Path(__file__).resolve().parents[2] / "training"  # in a checkout of the repository
-SMALL = ("--num-tokens", "300000", "--epochs", "3")  # minutes on a GPU
+SMALL = ("--num-tokens", "300000", "--epochs", "3")  # meant to take minutes on a GPU; nobody has timed it yet
 
 
 def training_texts(target: Target) -> list[Path]:

@@ -9,9 +9,10 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain, count, islice
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -20,62 +21,23 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from ..draft.module import PipelineDraftModule
+from ..files import whole_file
 from ..target.fingerprint import weights_digest
 from ..target.layers import Decoder
+from .config import TrainConfig
 from .draws import Moment, MomentLaw, batches
 from .held_out import HeldOut
 from .loss import draft_loss
 from .optimizer import make_optimizers, rate_at, set_rate
 from .pause import uninterrupted, wait_while_paused
-from .precision import PRECISIONS, autocast, read_in
+from .precision import autocast, read_in
 from .progress import progress
 from .teacher import Stored, Streamed, padded
-from .tokens import Conversation, Corpus
+from .tokens import Conversation, Corpus, first_line
 
 
 class TrainingError(ValueError):
     """Training cannot go on; the last good checkpoint is kept, and the message is one line that says what to do."""
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """How a drafter is trained.
-
-    ``batch_tokens``: tokens of one pass, padding included, of which ``accumulate`` make a step, each with a moment of
-    its own. The learning rate rises for ``warmup_steps``, stays, and falls to zero over the last ``decay_share``.
-    ``whole_chats``: learn the messages as well as the answers, all but what every chat begins with.
-    """
-
-    epochs: float = 4.0
-    max_steps: int | None = None
-    batch_tokens: int = 2048
-    accumulate: int = 1
-    learning_rate: float = 6e-3
-    head_learning_rate: float = 2e-3
-    warmup_steps: int = 30
-    decay_share: float = 0.3
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    min_stages: int = 2
-    max_stages: int = 16
-    expected_acceptance: float = 0.6
-    seed: int = 0
-    save_every_s: float = 300.0
-    check_every_steps: int = 250
-    mixed_precision: str = "bf16"
-    whole_chats: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "max_steps", "batch_tokens", "accumulate", "learning_rate", "check_every_steps"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be above 0, got {value}")
-        if not 0 <= self.decay_share <= 1:
-            raise ValueError(f"decay_share must be between 0 and 1, got {self.decay_share}")
-        if not 1 <= self.min_stages <= self.max_stages:
-            raise ValueError(f"stages must be at least 1 and rise, got {self.min_stages} to {self.max_stages}")
-        if self.mixed_precision not in PRECISIONS:
-            raise ValueError(f"mixed_precision must be {' or '.join(PRECISIONS)}, got {self.mixed_precision!r}")
 
 
 class _Reader(nn.Module):
@@ -251,9 +213,8 @@ class Trainer:
         self._losses.clear()
 
     def _write_log(self, entries: list[dict[str, Any]]) -> None:
-        temporary = self.log.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
-        temporary.replace(self.log)
+        with whole_file(self.log) as place:
+            place.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
 
     def check(self, stages: Sequence[int] = (4, 16), max_chats: int = 64) -> dict[str, Any]:
         """Agreement and acceptance on held-out texts (:meth:`HeldOut.check`)."""
@@ -281,18 +242,20 @@ class Trainer:
             "losses": self._losses,
             "processes": self.accelerator.num_processes,
         }
-        temporary = self.checkpoint.with_suffix(".tmp")
         try:
-            torch.save(state, temporary)
+            with whole_file(self.checkpoint) as place:
+                torch.save(state, place)
         except (OSError, RuntimeError) as error:
-            temporary.unlink(missing_ok=True)
-            raise TrainingError(f"cannot write {temporary} ({error}); the checkpoint before it is whole") from error
-        temporary.replace(self.checkpoint)
+            raise TrainingError(f"cannot write {self.checkpoint} ({error}); the one before it is whole") from error
 
     def load(self) -> None:
         """Goes on from the checkpoint, if there is one of the same corpus, settings and initial weights."""
         if self.checkpoint.exists():
-            self._restore(torch.load(self.checkpoint, map_location=self.decoder.device, weights_only=True))
+            try:
+                self._restore(torch.load(self.checkpoint, map_location=self.decoder.device, weights_only=True))
+            except (OSError, RuntimeError, EOFError, UnpicklingError, KeyError, TypeError) as error:
+                reason = f"cannot read {self.checkpoint} ({first_line(error)})"
+                raise TrainingError(f"{reason}: delete it to begin anew") from error
         if self.accelerator.is_main_process:
             # What was logged after the checkpoint will be logged again.
             done = self.step - bool(self._losses)

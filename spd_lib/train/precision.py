@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-PRECISIONS = ("bf16", "no")
-
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Matrix products in bfloat16 ("bf16"), or everything in float32 ("no")."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..files import whole_file
 from ..target.fingerprint import weights_digest
 from ..target.layers import Decoder
 from .draws import cut
@@ -114,12 +114,6 @@ class Stored:
             states = self.decoder.read(padded(batch)[0], self.anchors[1:]).to("cpu", torch.bfloat16)
             for row, chat in enumerate(batch):
                 found[id(chat)] = states[:, row, : len(chat.ids)].transpose(0, 1)
-        path = self._path(part)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                for chat in part:
-                    file.write(found[id(chat)].contiguous().view(torch.int16).numpy().tobytes())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(self._path(part)) as place, place.open("wb") as file:
+            for chat in part:
+                file.write(found[id(chat)].contiguous().view(torch.int16).numpy().tobytes())

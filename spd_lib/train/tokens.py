@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from ..files import whole_file
+
+if TYPE_CHECKING:
+    from ..target.load import Target
 
 HELD_OUT_EVERY = 50  # of the conversations in order, one in so many is kept for validation
 
@@ -48,15 +52,11 @@ def save_shard(path: Path, conversations: Sequence[Conversation], notes: dict[st
         "lengths": torch.tensor([len(chat.ids) for chat in conversations], dtype=torch.int32),
         "temperatures": torch.tensor([chat.temperature for chat in conversations]),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        save_file(tensors, temporary, metadata={"notes": json.dumps(notes, sort_keys=True)})
-        temporary.replace(path)
+        with whole_file(path) as place:
+            save_file(tensors, place, metadata={"notes": json.dumps(notes, sort_keys=True)})
     except (OSError, SafetensorError) as error:
-        raise TokensError(f"cannot write {path} ({_first_line(error)})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise TokensError(f"cannot write {path} ({first_line(error)})") from error
 
 
 def load_shard(path: Path) -> tuple[list[Conversation], dict[str, Any]]:
@@ -65,16 +65,44 @@ def load_shard(path: Path) -> tuple[list[Conversation], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in ("ids", "learn", "lengths", "temperatures")}
             notes = json.loads((file.metadata() or {}).get("notes", "{}"))
+        _check_parts(tensors, notes)
         lengths = tensors["lengths"].tolist()
         ids = tensors["ids"].to(torch.int64).split(lengths)
         learn = tensors["learn"].split(lengths)
         chats = zip(ids, learn, tensors["temperatures"].tolist(), strict=True)
         return [Conversation(i.tolist(), flags.tolist(), heat) for i, flags, heat in chats], notes
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-        raise TokensError(f"{path} is not a file of training tokens ({_first_line(error)})") from error
+        raise TokensError(f"{path} is not a file of training tokens ({first_line(error)})") from error
 
 
-def _first_line(error: Exception) -> str:
+def _check_parts(tensors: dict[str, Tensor], notes: Any) -> None:
+    """Raises ``ValueError`` if the parts of a shard do not belong together."""
+    ids, lengths = tensors["ids"], tensors["lengths"]
+    if not isinstance(notes, dict):
+        raise ValueError(f"its notes are no JSON object: {notes!r}")
+    for name, tensor in tensors.items():
+        if tensor.ndim != 1 or (name != "temperatures" and tensor.is_floating_point()):
+            raise ValueError(f"{name} are {tensor.dtype} {list(tensor.shape)}")
+    if (lengths < 1).any() or int(lengths.sum()) != len(ids):
+        raise ValueError(f"its lengths must be above 0 and add up to its {len(ids)} ids, not {int(lengths.sum())}")
+    if len(tensors["learn"]) != len(ids) or len(tensors["temperatures"]) != len(lengths):
+        raise ValueError("it needs one flag an id and one temperature a conversation")
+
+
+def check_ids(chats: Iterable[Conversation], target: Target, where: str) -> None:
+    """Raises :class:`TokensError` for an id that the target does not know, naming the place that it comes from."""
+    size = target.model.config.get_text_config().vocab_size
+    for chat in chats:
+        lowest, highest = min(chat.ids), max(chat.ids)
+        if not 0 <= lowest <= highest < size:
+            odd = lowest if lowest < 0 else highest
+            raise TokensError(
+                f"{where}: token id {odd} is not in the vocabulary of {target.name}, which has {size} ids"
+            )
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong, without the page that some libraries say it on."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -105,7 +133,7 @@ class Corpus:
             digest.update(name)
             kept.append(chat)
         if held_out and not train:
-            raise TokensError("there is one conversation and nothing to compare with: raise num_tokens")
+            raise TokensError("there is only one conversation, and one is kept to compare with: more text is needed")
         if not train:
             raise TokensError(
                 "there is nothing to learn from: no conversation has answer tokens (is the chat template the target's?)"

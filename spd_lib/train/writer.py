@@ -22,7 +22,7 @@ from ..target.load import Target, versions
 from .attention import Memory, grouped_attention
 from .pause import wait_while_paused
 from .progress import progress
-from .tokens import Conversation, TokensError, load_shard, save_shard
+from .tokens import Conversation, TokensError, check_ids, load_shard, save_shard
 
 OPENERS = Path(__file__).with_name("openers.json")
 REPEAT_TOKENS = 12  # an answer ends before it repeats so many tokens: small models run in circles
@@ -63,7 +63,7 @@ def write_shards(
         while done < num_tokens:
             path = folder / f"tokens-{len(paths):05d}.safetensors"
             if path.exists():
-                chats = _written_by(target.name, path)
+                chats = _written_by(target, path)
                 bar.update(sum(len(chat.ids) for chat in chats))
             else:
                 chats = []
@@ -80,10 +80,11 @@ def write_shards(
     return paths
 
 
-def _written_by(name: str, path: Path) -> list[Conversation]:
+def _written_by(target: Target, path: Path) -> list[Conversation]:
     chats, notes = load_shard(path)
-    if notes.get("target", name) != name:
-        raise TokensError(f"{path} was written by {notes['target']}, not {name}: name another folder")
+    if notes.get("target", target.name) != target.name:
+        raise TokensError(f"{path} was written by {notes['target']}, not {target.name}: name another folder")
+    check_ids(chats, target, str(path))
     return chats
 
 

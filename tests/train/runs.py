@@ -17,7 +17,8 @@ import torch
 from spd_lib.draft.config import DraftConfig
 from spd_lib.draft.module import PipelineDraftModule
 from spd_lib.target.layers import Decoder
-from spd_lib.train.loop import TrainConfig, Trainer
+from spd_lib.train.config import TrainConfig
+from spd_lib.train.loop import Trainer
 from spd_lib.train.teacher import Streamed
 from spd_lib.train.tokens import Corpus, draft_vocabulary
 from tests.train.chat import chatty, conversations

@@ -45,8 +45,8 @@ def home(tmp_path_factory: pytest.TempPathFactory):
 
 def train(home, *more: str) -> int:
     fixed = ["--target", str(home / "target"), "--dataset", str(home / "chats.jsonl"), "--device", "cpu"]
-    small = ["--draft-vocab", "60", "--window", "16", "--batch-tokens", "200", "--max-steps", "4"]
-    return main(["train", *fixed, *small, *more])
+    shape = [] if "--init" in more else ["--draft-vocab", "60", "--window", "16"]
+    return main(["train", *fixed, *shape, "--batch-tokens", "200", "--max-steps", "4", *more])
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,7 @@ def test_the_target_writes_its_own_text(home, monkeypatch: pytest.MonkeyPatch, c
     assert [path.name for path in (home / "tokens").iterdir()] == ["tokens-00000.safetensors"]
     assert load_module(home / "own").config.draft_vocab_size == VOCAB  # all there are
     said = capsys.readouterr().err
+    assert f"{home / 'tokens'} has no shards: {home / 'target'} writes 400 tokens there" in said
     assert "2 steps of 2,048 tokens · checkpoint in" in said
     assert "arning" not in said
 
@@ -147,7 +148,8 @@ def test_an_interrupted_run_goes_on(home, monkeypatch: pytest.MonkeyPatch, capsy
         (["--draft-vocab", "0"], f"draft_vocab must be between 1 and the target's {VOCAB}, got 0"),
         (["--draft-vocab", "98"], f"draft_vocab must be between 1 and the target's {VOCAB}, got 98"),
         (["--draft-layers", "6"], "draft_layers must be between 1 and the target's 5, got 6"),
-        (["--window", "0"], "window must be at least 1, got 0"),
+        (["--window", "0"], "window must be a whole number from 1 to 1,048,576, got 0"),
+        (["--window", "1000000000000"], "window must be a whole number from 1 to 1,048,576, got 1000000000000"),
         (["--anchors", "0,3,2,5"], "anchors must rise"),
         (["--anchors", "0,3"], "anchors must run from 0 to the target's 5 layers"),
         (["--max-steps", "0"], "max_steps must be above 0, got 0"),
@@ -156,9 +158,16 @@ def test_an_interrupted_run_goes_on(home, monkeypatch: pytest.MonkeyPatch, capsy
         (["--stages", "9"], "between 1 and the model's 5 layers, got 9"),
         (["--max-stages", "0"], "stages must be at least 1"),
         (["--num-tokens", "0"], "num_tokens must be above 0, got 0"),
-        (["--max-tokens", "3"], "nothing to learn from"),
-        (["--init", "/no/such/drafter"], "drafter"),
-        (["--out", __file__], "File exists"),
+        (["--max-stages", "500"], "between 1 and the model's 5 layers, got 500"),
+        (["--max-tokens", "3"], "no chats to learn from: in 24, no answer begins within max_tokens=3"),
+        (["--init", "/no/such/drafter"], "there is no folder '/no/such/drafter' with a trained drafter"),
+        (["--init", "oracle"], "a trained drafter is a folder or a hub id such as 'someone/drafter', got 'oracle'"),
+        (["--out", __file__], "test_command.py' is a file"),
+        (["--out", "/proc/nothere"], "cannot write into '/proc/nothere'"),
+        (["--split", "test"], "a file has no splits: leave out the split 'test'"),
+        (["--tokens", "here"], "--tokens does nothing beside --dataset: leave it out"),
+        (["--stages", "2", "--max-stages", "3"], "--max-stages does nothing beside --stages: leave it out"),
+        (["--init", "here", "--draft-layers", "3"], "--draft-layers does nothing beside --init: leave it out"),
     ],
 )
 def test_errors_are_one_line(home, capsys, monkeypatch, arguments: list[str], message: str) -> None:
@@ -168,6 +177,21 @@ def test_errors_are_one_line(home, capsys, monkeypatch, arguments: list[str], me
     (said,) = capsys.readouterr().err.strip().splitlines()
     assert message in said
     assert said.startswith("spd_lib: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tokens", __file__], "test_command.py' is a file"),
+        (["--tokens", "/proc/nothere"], "cannot write into '/proc/nothere'"),
+        (["--max-tokens", "64"], "--max-tokens does nothing without --dataset: leave it out"),
+    ],
+)
+def test_places_are_tried_before_the_text_is_written(home, capsys, arguments: list[str], message: str) -> None:
+    where = ["--target", str(home / "target"), "--out", str(home / "none"), "--device", "cpu"]
+    assert main(["train", *where, *arguments]) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert message in said and not (home / "none").exists()
 
 
 def test_a_list_that_is_none_is_one_line_too(home, capsys) -> None:

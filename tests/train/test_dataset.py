@@ -29,10 +29,10 @@ def test_the_answers_are_what_is_learnt() -> None:
 def test_long_chats_are_cut() -> None:
     chat = conversation(tokenizer(), TURNS, 7)
     assert list(chat.ids) == [USER, 1, 2, END, ASSISTANT, 3, 4]
-    with pytest.raises(TokensError, match="no assistant tokens"):
+    with pytest.raises(TokensError, match="no answer begins within max_tokens=5"):
         conversation(tokenizer(), TURNS, 5)
     for without in (TURNS[:1], TURNS[1:3], []):
-        with pytest.raises(TokensError, match="no assistant tokens"):
+        with pytest.raises(TokensError, match="no assistant's turn follows a user's"):
             conversation(tokenizer(), without, 100)
 
 
@@ -50,7 +50,7 @@ def test_a_template_that_rewrites_the_past_is_refused(monkeypatch: pytest.Monkey
 
 def test_a_template_that_refuses_a_chat_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer(), "chat_template", "{{ raise_exception('roles must alternate') }}")
-    with pytest.raises(TokensError, match="refuses a chat of the dataset: roles must alternate"):
+    with pytest.raises(TokensError, match="refuses this chat: roles must alternate"):
         conversation(tokenizer(), TURNS, 100)
 
 
@@ -66,8 +66,45 @@ def test_columns_and_roles_in_use() -> None:
     assert messages_of({"conversations": old}) == TURNS[:2]
     assert messages_of({"messages": [*TURNS, {"role": "assistant", "content": None}]}) == []
     assert messages_of({"messages": [{"role": "user", "content": [{"type": "image"}]}]}) == []
-    with pytest.raises(TokensError, match="a column messages or conversations .* found text, source"):
-        messages_of({"text": "abac", "source": "web"})
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"text": "abac", "source": "web"}, "a chat needs a column messages or conversations, found text, source"),
+        ([], "a chat needs a column messages or conversations, found list"),
+        ({"messages": "abac"}, "messages must be a list of turns with role and content, found str"),
+        ({"messages": ["abac", 3]}, "messages must be a list of turns with role and content, found int, str"),
+        ({"messages": [{"content": "abac"}]}, "a turn needs role and content, found content"),
+        ({"messages": [{}]}, "a turn needs role and content, found none"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "half a character"),
+    ],
+)
+def test_what_is_no_chat_is_named_with_its_place(tmp_path, record, message: str) -> None:
+    with pytest.raises(TokensError, match=message):
+        messages_of(record)
+    path = tmp_path / "chats.jsonl"
+    path.write_text(f"{json.dumps({'messages': TURNS})}\n\n{json.dumps(record)}\n")
+    with pytest.raises(TokensError, match=f"chats.jsonl, line 3: .*{message}"):
+        list(dataset_corpus(tokenizer(), str(path), 10_000, 64))
+
+
+def test_a_file_without_answers_says_why(tmp_path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text("")
+    with pytest.raises(TokensError, match="chats.jsonl has no chats to learn from$"):
+        list(dataset_corpus(tokenizer(), str(path), 100, 64))
+    chats = [{"messages": []}, {"messages": TURNS[:1]}, {"messages": TURNS}]
+    path.write_text("\n".join(map(json.dumps, chats)))
+    why = "in 2, no assistant's turn follows a user's; in 1, no answer begins within max_tokens=2"
+    with pytest.raises(TokensError, match=f"chats.jsonl has no chats to learn from: {why}"):
+        list(dataset_corpus(tokenizer(), str(path), 100, 2))
+
+
+@pytest.mark.parametrize("name", ["chats.json", "./chats", "/no/chats", "~/no/chats", "a/chats.parquet"])
+def test_a_mistyped_file_is_no_dataset(name: str) -> None:
+    with pytest.raises(TokensError, match="there is no file .* of chats"):
+        list(read_chats(name))
 
 
 def test_a_file_of_chats(tmp_path) -> None:
@@ -79,7 +116,7 @@ def test_a_file_of_chats(tmp_path) -> None:
     assert len(list(dataset_corpus(tokenizer(), str(path), 1, 64))) == 1
     odd = json.dumps({"messages": [TURNS[0], {"role": "assistant", "content": "ab\u2028cd"}]}, ensure_ascii=False)
     path.write_text("\ufeff" + odd, encoding="utf-8")
-    assert len(list(read_chats(str(path)))) == 1, "a byte order mark and a line separator within a text"
+    assert [place for place, _ in read_chats(str(path))] == [f"{path}, line 1"], "a byte order mark and a line separator within a text"
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(TokensError, match="cannot read .*chats.jsonl"):
         list(read_chats(str(path)))

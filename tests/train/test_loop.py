@@ -20,9 +20,10 @@ from accelerate import Accelerator
 from filelock import FileLock
 
 from spd_lib.train import draws, loop, pause
+from spd_lib.train.config import TrainConfig
 from spd_lib.train.draws import batches
 from spd_lib.train.held_out import HeldOut
-from spd_lib.train.loop import TrainConfig, Trainer, TrainingError
+from spd_lib.train.loop import Trainer, TrainingError
 from tests.train import runs
 from tests.train.chat import chatty
 from tests.train.runs import CONFIG, curve, make, weights

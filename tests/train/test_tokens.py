@@ -7,7 +7,9 @@ import torch
 from safetensors.torch import save_file
 
 from spd_lib.train import tokens
-from spd_lib.train.tokens import Conversation, Corpus, TokensError, draft_vocabulary, load_shard, save_shard
+from spd_lib.train.tokens import Conversation, Corpus, TokensError, check_ids, draft_vocabulary, load_shard, save_shard
+from tests.families import VOCAB
+from tests.train.chat import chatty
 
 
 def chat(*ids: int, answer: int = 2) -> Conversation:
@@ -29,11 +31,35 @@ def test_a_broken_shard_is_named(tmp_path) -> None:
         load_shard(path)
     with pytest.raises(TokensError, match="nowhere"):
         load_shard(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("changed", "notes", "message"),
+    [
+        ({"lengths": torch.tensor([2, 9])}, "{}", "its lengths must be above 0 and add up to its 5 ids, not 11"),
+        ({"lengths": torch.tensor([5, 0])}, "{}", "its lengths must be above 0 and add up to its 5 ids, not 5"),
+        ({"learn": torch.ones(4, dtype=torch.bool)}, "{}", "one flag an id"),
+        ({"temperatures": torch.zeros(3)}, "{}", "one temperature a conversation"),
+        ({"ids": torch.zeros(5)}, "{}", r"ids are torch.float32 \[5\]"),
+        ({"ids": torch.zeros(5, 1, dtype=torch.int32)}, "{}", r"ids are torch.int32 \[5, 1\]"),
+        ({}, "[1]", r"its notes are no JSON object: \[1\]"),
+        ({}, "nonsense", "Expecting value"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_named(tmp_path, changed, notes: str, message: str) -> None:
+    path = tmp_path / "tokens.safetensors"
     parts = {"ids": torch.arange(5), "learn": torch.ones(5, dtype=torch.bool), "temperatures": torch.zeros(2)}
-    save_file(parts | {"lengths": torch.tensor([2, 9])}, path)
-    with pytest.raises(TokensError, match="not a file of training tokens") as caught:
+    save_file(parts | {"lengths": torch.tensor([2, 3])} | changed, path, metadata={"notes": notes})
+    with pytest.raises(TokensError, match=f"tokens.safetensors is not a file of training tokens .*{message}") as caught:
         load_shard(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("odd", [-3, VOCAB])
+def test_ids_that_the_target_does_not_know_are_named(odd: int) -> None:
+    with pytest.raises(TokensError, match=f"here: token id {odd} is not in the vocabulary of tiny, which has {VOCAB}"):
+        check_ids([chat(1, 2, 3), chat(odd, 2, 3)], chatty(), "here")
+    check_ids([chat(0, VOCAB - 1)], chatty(), "here")
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +104,7 @@ def test_nothing_to_learn_from_is_an_error() -> None:
 
 
 def test_one_conversation_is_not_enough() -> None:
-    with pytest.raises(TokensError, match="one conversation and nothing to compare with: raise num_tokens"):
+    with pytest.raises(TokensError, match="only one conversation, .* more text is needed"):
         Corpus.of([Conversation([1, 2], [False, True])])
 
 
