@@ -80,10 +80,11 @@ def acceptance_table(
     decoder = Decoder(target.model)
     plans = plans_for(decoder, stages, plan)
     seen = [_Seen() for _ in plans]
-    for text in tqdm(texts, desc="replaying", unit="text"):
-        replay = Replay(decoder, module, text, sampling, coupling)
-        for each, cut in zip(seen, plans, strict=True):
-            each.add(replay, cut)
+    with tqdm(texts, desc="replaying", unit="text") as bar:
+        for text in bar:
+            replay = Replay(decoder, module, text, sampling, coupling)
+            for each, cut in zip(seen, plans, strict=True):
+                each.add(replay, cut)
     return {
         "texts": len(texts),
         "new_tokens": sum(len(text.new_ids) for text in texts),

@@ -117,4 +117,6 @@ def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModul
 
     if arguments.drafter == "shipped":
         return shipped_module(target.name)
+    if "/" not in arguments.drafter and not (arguments.drafter and Path(arguments.drafter).is_dir()):
+        raise ValueError(f"a trained drafter is shipped, a folder or a hub id, got {arguments.drafter!r}")
     return load_module(arguments.drafter, target.tokenizer)

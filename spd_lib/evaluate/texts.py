@@ -98,8 +98,8 @@ def write_texts(
     writer = _Writer(target, sampling, max_new_tokens)
     chats = earlier or [()] * len(questions)
     prompts = [writer.prompt(question, turns) for question, turns in zip(questions, chats, strict=True)]
-    progress = tqdm(zip(questions, prompts, strict=True), total=len(prompts), desc="answering", unit="question")
-    return [writer.text(question, row, prompt) for row, (question, prompt) in enumerate(progress)]
+    with tqdm(zip(questions, prompts, strict=True), total=len(prompts), desc="answering", unit="question") as bar:
+        return [writer.text(question, row, prompt) for row, (question, prompt) in enumerate(bar)]
 
 
 class _Writer:

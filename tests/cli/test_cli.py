@@ -18,7 +18,9 @@ import spd_lib
 from spd_lib import cli
 from spd_lib.core import Trace
 from spd_lib.draft import NAMED_DRAFTERS
+from spd_lib.target.layers import Decoder
 from spd_lib.target.load import Target, encode_chat, load
+from tests.draft.modules import deep_llama, tiny_module
 
 FRANCE = "What is the capital of France?"
 COMMAND = [sys.executable, "-m", "spd_lib"]
@@ -93,8 +95,14 @@ def test_json_is_what_generate_gives_and_the_seed_repeats_it(target: Target) -> 
 
 
 def test_errors_are_one_line(tmp_path: Path) -> None:
+    foreign = tmp_path / "drafter"
+    tiny_module(Decoder(deep_llama())).save_pretrained(foreign)
     wrong = {
         "unknown drafter 'nope'": ["generate", "hi", "--drafter", "nope"],
+        "trained for the vocabulary of tiny, which is another one": ["generate", "hi", "--drafter", str(foreign)],
+        "is a folder: name a file in it": ["generate", "hi", "--trace", str(tmp_path)],
+        "cannot write into '/proc/no'": ["generate", "hi", "--trace", "/proc/no/run.json"],
+        "top_k must be": ["generate", "hi", "--top-k", "-1", "--trace", str(tmp_path / "run.json")],
         "temperature must be a number ≥ 0": ["generate", "hi", "--temperature", "-1"],
         "num_stages must be between 1 and the model's 30 layers, got 99": ["generate", "hi", "--stages", "99"],
         "unknown plan 'odd'": ["generate", "hi", "--plan", "odd"],
@@ -112,6 +120,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     }
     for words, (code, out, errors) in zip(wrong, _session(*wrong.values()), strict=True):
         assert code == 2 and out == "" and words in errors and errors.count("\n") == 1, (words, code, out, errors)
+    assert list(tmp_path.iterdir()) == [foreign], "what fails leaves no file behind"
 
 
 def test_piped_text_is_plain_and_the_run_is_saved(tmp_path: Path) -> None:
@@ -129,13 +138,17 @@ def test_piped_text_is_plain_and_the_run_is_saved(tmp_path: Path) -> None:
     assert json.loads(timeline.read_text())["traceEvents"]
 
 
-def test_interrupt_prints_what_was_committed() -> None:
-    run = _start("generate", "Tell me a very long story about the sea.", "--max-new-tokens", "2000")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_prints_and_saves_what_was_committed(tmp_path: Path, number: int) -> None:
+    saved = tmp_path / "run.json"
+    story = ["generate", "Tell me a very long story about the sea.", "--max-new-tokens", "2000"]
+    run = _start(*story, "--trace", str(saved))
     first = run.stdout.read(1)
-    run.send_signal(signal.SIGINT)
+    run.send_signal(number)
     text, errors = run.communicate(timeout=60)
     assert run.returncode == 130 and first.strip() and text.endswith("\n")
     assert "ended by interrupted" in errors and errors.count("\n") == 1
+    assert Trace.from_json(saved.read_text()).stop_reason == "interrupted"
 
 
 def test_reader_that_stops_reading_is_no_error() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,16 +76,21 @@ def test_numbers_repeat(home: Path, capsys: pytest.CaptureFixture) -> None:
     ("arguments", "message"),
     [
         (["--target", "/no/such/target"], "there is no folder"),
-        (["--drafter", "/no/such/drafter"], "there is no folder /no/such/drafter with a trained drafter"),
+        (["--drafter", "/no/such/drafter"], "there is no folder '/no/such/drafter' with a trained drafter"),
+        (["--drafter", "prompt-lookup"], "a trained drafter is shipped, a folder or a hub id, got 'prompt-lookup'"),
+        (["--drafter", ""], "a trained drafter is shipped, a folder or a hub id, got ''"),
+        (["--drafter", "someone/drafter"], "there is no folder 'someone/drafter', and the hub gives no such drafter"),
         (["--drafter", "foreign"], "the drafter was trained for tiny"),
         (["--questions", "/no/such.jsonl"], "cannot read the questions in /no/such.jsonl"),
         (["--limit", "0"], "limit must be above 0, got 0"),
         (["--stages", "2,9"], "between 1 and the model's 5 layers, got 9"),
         (["--temperature", "-1"], "temperature must be"),
-        (["--temperature", "1", "--seed", "-1"], "seed must be between"),
+        (["--seed", "-1"], "seed must be between"),
         (["--max-new-tokens", "0"], "max_new_tokens must be"),
         (["--max-new-tokens", "500"], "exceed the model's 128 positions"),
-        (["--save", "/proc/no/table.json"], "/proc/no"),
+        (["--save", "/proc/no/table.json"], "cannot write into '/proc/no'"),
+        (["--save", "."], "'.' is a folder: name a file in it"),
+        (["--save", ""], "'.' is a folder: name a file in it"),
     ],
 )
 def test_errors_are_one_line_and_come_first(home, capsys, monkeypatch, arguments: list[str], message: str) -> None:
@@ -96,6 +103,35 @@ def test_errors_are_one_line_and_come_first(home, capsys, monkeypatch, arguments
     last = said.err.strip().splitlines()[-1]
     assert last.startswith("spd_lib: ") and message in last
     assert not list((home / "cache/texts").glob("untouched/*"))
+
+
+def test_an_error_leaves_no_file(home: Path) -> None:
+    out = home / "none.json"
+    assert acceptance(home, "--save", str(out), "--max-new-tokens", "0") == 2
+    assert not out.exists()
+
+
+def test_a_stage_named_twice_is_measured_once(home: Path, capsys: pytest.CaptureFixture) -> None:
+    assert acceptance(home, "--stages", "3,2,3", "--json") == 0
+    assert [row["n"] for row in json.loads(capsys.readouterr().out)["stages"]] == [3, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_keeps_the_answers(home, capsys, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setenv("SPD_CACHE", str(home / f"stopped-{number}"))
+    written = texts_module._Writer._write
+
+    def stops(self, path: Path, row: int, prompt: list[int]) -> None:
+        if row == 2:
+            os.kill(os.getpid(), number)
+        written(self, path, row, prompt)
+
+    monkeypatch.setattr(texts_module._Writer, "_write", stops)
+    out = home / f"stopped-{number}.json"
+    assert acceptance(home, "--save", str(out)) == 130
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.splitlines()[-1].startswith("stopped; the answers written so far are kept")
+    assert not out.exists() and len(list((home / f"stopped-{number}").rglob("*.json"))) == 2
 
 
 def test_stages_must_be_numbers(home: Path, capsys: pytest.CaptureFixture) -> None:

@@ -116,7 +116,9 @@ def test_a_file_of_chats(tmp_path) -> None:
     assert len(list(dataset_corpus(tokenizer(), str(path), 1, 64))) == 1
     odd = json.dumps({"messages": [TURNS[0], {"role": "assistant", "content": "ab\u2028cd"}]}, ensure_ascii=False)
     path.write_text("\ufeff" + odd, encoding="utf-8")
-    assert [place for place, _ in read_chats(str(path))] == [f"{path}, line 1"], "a byte order mark and a line separator within a text"
+    assert [place for place, _ in read_chats(str(path))] == [f"{path}, line 1"], (
+        "a byte order mark and a line separator within a text"
+    )
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(TokensError, match="cannot read .*chats.jsonl"):
         list(read_chats(str(path)))

@@ -186,7 +186,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(tmp_path, monkeypatch: pytest.Monk
         raise OSError("No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(TrainingError, match="No space left on device.*the checkpoint before it is whole"):
+    with pytest.raises(TrainingError, match="No space left on device.*the one before it is whole"):
         trainer.run()
     assert trainer.checkpoint.read_bytes() == before
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"checkpoint.pt", "lock", "log.jsonl"}
@@ -261,3 +261,19 @@ def test_settings_are_checked(name: str) -> None:
 def test_settings_that_make_no_sense(settings: dict) -> None:
     with pytest.raises(ValueError, match="|".join(["decay_share", "stages", "mixed_precision"])):
         TrainConfig(**settings)
+
+
+@pytest.mark.parametrize("found", [b"", b"PK\x03\x04 half a checkpoint", b"not a checkpoint at all"])
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, found: bytes) -> None:
+    trainer = make(tmp_path)
+    trainer.checkpoint.write_bytes(found)
+    with pytest.raises(TrainingError, match="cannot read .*checkpoint.pt .*: delete it to begin anew") as caught:
+        trainer.run()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_something_else_is_named(tmp_path) -> None:
+    trainer = make(tmp_path)
+    torch.save({"step": 3}, trainer.checkpoint)
+    with pytest.raises(TrainingError, match="cannot read .*checkpoint.pt .*: delete it to begin anew"):
+        trainer.run()
