@@ -15,16 +15,15 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
-from .core import metrics
 from .core.perfetto import to_perfetto
 from .core.trace import Trace
 from .evaluate.command import add_acceptance
+from .evaluate.questions import is_text
 from .files import check_file, whole_file
-from .show.palette import terminal
+from .terminal import TokenStream, figures, in_colour, summary
 from .train.command import add_train
 
 if TYPE_CHECKING:
@@ -50,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _terminated_like_interrupted():
             return arguments.run(arguments)
-    except KeyboardInterrupt:  # before the first token; later the engine ends the text itself
+    except KeyboardInterrupt:  # before there is anything to keep; later every command ends in its own way
+        print("spd_lib: stopped", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader, say `head`, has seen enough; Python must not complain about it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -155,6 +155,8 @@ def _num_stages(arguments: argparse.Namespace) -> int:
 
 def _generate(arguments: argparse.Namespace) -> int:
     prompt = sys.stdin.read().rstrip("\n") if arguments.prompt == "-" else arguments.prompt
+    if not is_text(prompt):
+        raise ValueError("the prompt is not UTF-8")
     from .target.load import silence_libraries
 
     silence_libraries()
@@ -165,7 +167,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     target = load(arguments.target, device=arguments.device, dtype=arguments.dtype)
     if arguments.trace is not None:
         check_file(arguments.trace)
-    colour = _in_colour(sys.stdout)
+    colour = in_colour(sys.stdout)
     stream = TokenStream(target.tokenizer, None if arguments.json else sys.stdout, colour)
     output = generate(
         target.model,
@@ -204,100 +206,6 @@ def _encode(target: Target, prompt: str, chat: bool) -> Tensor:
     return target.tokenizer(prompt, return_tensors="pt")["input_ids"].long().to(target.device)
 
 
-class TokenStream:
-    """Writes committed tokens as they come, each in the colour of its origin, and notes when they came.
-
-    A token need not be a whole character: what ends in half a character waits for the rest. ``out=None`` only notes
-    times.
-    """
-
-    def __init__(self, tokenizer: Any, out: TextIO | None, colour: bool) -> None:
-        self._tokenizer, self._out, self._colour = tokenizer, out, colour
-        self._ids: list[int] = []
-        self._origins: list[str] = []
-        self._start, self._shown = 0, 0  # the ids from _start on are decoded, those before _shown are written already
-        self._times_s: list[float] = []
-
-    def commit(self, token_id: int, origin: str) -> None:
-        """A token was committed; ``origin`` is "prefill", "draft" or "correction"."""
-        self._times_s.append(perf_counter())
-        self._ids.append(token_id)
-        self._origins.append(origin)
-        self._write(final=False)
-
-    def end(self) -> None:
-        """The text is over."""
-        self._write(final=True)
-        if self._out is not None:
-            self._out.write("\n")
-            self._out.flush()
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens after the first one ÷ wall-clock seconds since then, so without loading and prefill; NaN if none."""
-        if len(self._times_s) < 2:
-            return float("nan")
-        return (len(self._times_s) - 1) / (self._times_s[-1] - self._times_s[0])
-
-    def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-
-    def _write(self, final: bool) -> None:
-        if self._out is None:
-            return
-        # Some tokenizers drop a space at the start of a text, so a few written ids are decoded along with the new ones.
-        before, now = self._decode(self._ids[self._start : self._shown]), self._decode(self._ids[self._start :])
-        text = now[len(before) :]
-        if not text or (text.endswith("\N{REPLACEMENT CHARACTER}") and not final):
-            return
-        corrected = "correction" in self._origins[self._shown :]
-        self._out.write(terminal("corrected" if corrected else "committed", text) if self._colour else text)
-        self._out.flush()
-        self._start, self._shown = self._shown, len(self._ids)
-
-
-def _in_colour(out: TextIO) -> bool:
-    return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-# --- what a run comes to
-
-
-def figures(trace: Trace) -> dict[str, float | None]:
-    """The metrics of a run under their names; ``None`` where a text is too short to have one."""
-    found = {
-        "num_tokens": metrics.num_tokens(trace),
-        "num_cycles": metrics.num_cycles(trace),
-        "num_judged": metrics.num_judged(trace),
-        "num_accepted": metrics.num_accepted(trace),
-        "acceptance_rate": metrics.acceptance_rate(trace),
-        "tokens_per_cycle": metrics.tokens_per_cycle(trace),
-        "equivalent_acceptance_length": metrics.equivalent_acceptance_length(trace),
-    }
-    return {name: None if math.isnan(value) else value for name, value in found.items()}
-
-
-def summary(trace: Trace, tokens_per_second: float | None = None, colour: bool = False) -> str:
-    """A run in one line; with ``colour`` it begins with what the colours mean."""
-    found = figures(trace)
-
-    def show(value: float | None) -> str:
-        return "–" if value is None else f"{value:.2f}"
-
-    parts = [
-        f"N = {found['num_tokens']} tokens",
-        f"K = {found['num_cycles']} cycles of {trace.num_stages} stages",
-        f"acceptance {show(found['acceptance_rate'])} ({found['num_accepted']} of {found['num_judged']})",
-        f"L'_acc = {show(found['equivalent_acceptance_length'])}",
-    ]
-    if tokens_per_second is not None:
-        parts.append(f"{show(None if math.isnan(tokens_per_second) else tokens_per_second)} tokens/s")
-    parts.append(f"ended by {trace.stop_reason}")
-    if colour:
-        parts.insert(0, f"{terminal('committed', 'accepted')} {terminal('corrected', 'corrected')}")
-    return " · ".join(parts)
-
-
 def _report(arguments: argparse.Namespace, target: Target, trace: Trace, stream: TokenStream) -> dict[str, Any]:
     from .target.load import device_name, versions
 
@@ -329,13 +237,16 @@ def _report(arguments: argparse.Namespace, target: Target, trace: Trace, stream:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    text = arguments.file.read_text(encoding="utf-8")
+    if arguments.perfetto is not None:
+        check_file(arguments.perfetto, arguments.file)
+    content = arguments.file.read_bytes()
     try:
-        trace = Trace.from_json(text)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        trace = Trace.from_json(content.decode())
+        line, timeline = summary(trace), json.dumps(to_perfetto(trace), ensure_ascii=False)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{arguments.file} is not a Trace that `generate --trace` saved") from None
     if arguments.perfetto is not None:
         with whole_file(arguments.perfetto) as place:
-            place.write_text(json.dumps(to_perfetto(trace), ensure_ascii=False), encoding="utf-8")
-    print(summary(trace))
+            place.write_text(timeline, encoding="utf-8")
+    print(line)
     return OK

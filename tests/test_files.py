@@ -39,6 +39,42 @@ def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
     assert not Path(os.devnull).is_file()
 
 
+def test_a_full_device_is_named() -> None:
+    with (
+        pytest.raises(OSError, match="cannot write '/dev/full': No space left"),
+        whole_file(Path("/dev/full")) as place,
+    ):
+        place.write_text("x" * 100_000)
+
+
+def test_the_longest_name_that_there_is(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    check_file(path)
+    with whole_file(path) as place:
+        place.write_text("new")
+    assert os.listdir(tmp_path) == [path.name]
+    with pytest.raises(OSError, match="name too long"):
+        check_file(tmp_path / ("n" * 256))
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    for name, end in (("dangling", "missing"), ("loop", "loop")):
+        (tmp_path / name).symlink_to(tmp_path / end)
+        with pytest.raises(OSError, match="the link leads nowhere"):
+            check_folder(tmp_path / name)
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    asked, link = tmp_path / "asked.jsonl", tmp_path / "link"
+    asked.write_text("")
+    link.symlink_to(asked)
+    check_file(tmp_path / "new.json", asked)
+    check_file(asked, Path("own"))
+    for path in (asked, link):
+        with pytest.raises(OSError, match="is what is read here: name another file"):
+            check_file(path, asked)
+
+
 def test_places_that_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text("old")
     for name in ("old.json", "new.json", "new/deep/table.json"):

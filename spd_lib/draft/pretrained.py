@@ -11,13 +11,14 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedTokenizerBase
 
 from .config import DraftConfig
 from .module import PipelineDraftModule
 from .pipeline_drafter import PipelineDrafter
 
+FLOATS = ("F64", "F32", "F16", "BF16")
 WEIGHTS = Path(__file__).parents[1] / "weights"
 
 
@@ -39,6 +40,7 @@ def load_module(name: str | Path, tokenizer: PreTrainedTokenizerBase | None = No
     folder = _folder(name)
     config = _config(folder)
     try:
+        _check_tensors(folder / SAFETENSORS_SINGLE_FILE, config)  # before room is made for what may not be there
         with contextlib.redirect_stdout(io.StringIO()):  # the hub mixin prints where it reads from
             module = PipelineDraftModule.from_pretrained(str(folder), config=config, strict=True).requires_grad_(False)
     except (OSError, SafetensorError, RuntimeError) as error:
@@ -88,6 +90,28 @@ def _config(folder: Path) -> DraftConfig:
         return DraftConfig(**{name: found[name] for name in names})
     except ValueError as error:
         raise DrafterError(f"{path}: {error}") from error
+
+
+def _check_tensors(path: Path, config: DraftConfig) -> None:
+    """Raises :class:`DrafterError` if the file does not hold the shapes and kinds of numbers that ``config`` says."""
+    size, last = config.hidden_size, f"layers.{config.num_layers - 1}"
+    wanted = {
+        "draft_ids": [config.draft_vocab_size],
+        "head.weight": [config.draft_vocab_size, size],
+        "kind_scales": [len(config.anchors), size],
+        f"{last}.q_proj.weight": [config.num_heads * config.head_dim, size],
+        f"{last}.k_proj.weight": [config.num_kv_heads * config.head_dim, size],
+        f"{last}.gate_proj.weight": [config.intermediate_size, size],
+    }
+    with safe_open(path, framework="pt") as file:
+        found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 — it is no mapping
+        for name, shape in wanted.items():
+            there = found[name].get_shape() if name in found else "nothing"
+            if there != shape:
+                raise DrafterError(f"{path}: {name} must be {shape} by {CONFIG_NAME}, found {there}")
+        for name, tensor in found.items():
+            if (tensor.get_dtype() in FLOATS) == (name == "draft_ids"):
+                raise DrafterError(f"{path}: {name} cannot be {tensor.get_dtype()}")
 
 
 def _check_weights(module: PipelineDraftModule, name: str) -> None:

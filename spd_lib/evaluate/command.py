@@ -88,7 +88,7 @@ def _measure(arguments: argparse.Namespace) -> None:
     drafter = weights_digest(module)
     fit(module, target)
     if arguments.save is not None:
-        check_file(arguments.save)
+        check_file(arguments.save, Path(arguments.questions))
     texts = write_texts(target, questions, sampling, arguments.max_new_tokens)
     settings: dict[str, Any] = {
         "target": target.name,
@@ -107,9 +107,9 @@ def _measure(arguments: argparse.Namespace) -> None:
     table = acceptance_table(target, module, texts, stages, sampling, coupling=arguments.coupling, plan=arguments.plan)
     command = f"python -m spd_lib {shlex.join(sys.argv[1:])}"
     result = provenance(command, target.device) | settings | table
+    print(json.dumps(result, ensure_ascii=False) if arguments.json else readable(result))
     if arguments.save is not None:
         save(result, arguments.save)
-    print(json.dumps(result, ensure_ascii=False) if arguments.json else readable(result))
 
 
 def _module(arguments: argparse.Namespace, target: Target) -> PipelineDraftModule:

@@ -48,7 +48,7 @@ def load_questions(name: str | Path = "own") -> list[Question]:
 def _question(line: str, place: str) -> Question:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{place}: not JSON") from None
     if not isinstance(record, dict) or "question_id" not in record or "turns" not in record:
         raise ValueError(f"{place}: a question needs question_id and turns")
@@ -57,10 +57,10 @@ def _question(line: str, place: str) -> Question:
         raise ValueError(f"{place}: question_id must be a text or a number, got {name!r}")
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise ValueError(f"{place}: turns must be a list of texts, got {turns!r}")
-    if not all(is_text(turn) for turn in (*turns, str(name))):
-        raise ValueError(f"{place}: {HALF_A_CHARACTER}")
     if not isinstance(category, str):
         raise ValueError(f"{place}: category must be a text, got {category!r}")
+    if not all(is_text(text) for text in (*turns, str(name), category)):
+        raise ValueError(f"{place}: {HALF_A_CHARACTER}")
     return Question(str(name), tuple(turns), category)
 
 

@@ -137,11 +137,22 @@ class _Writer:
         """The answer, sampled with the random numbers of ``row``."""
         key = json.dumps([prompt, 0 if self.sampling.greedy else row])
         path = self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
-        if not path.exists():
+        kept = self._kept(path)
+        if kept is None:
             self._write(path, row, prompt)
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        new_ids, reason = tuple(kept["new_ids"]), kept["stop_reason"]
-        return Text(question.question_id, question.category, row, tuple(prompt), new_ids, self.budget, reason)
+            kept = self._kept(path)
+        assert kept is not None
+        return Text(question.question_id, question.category, row, tuple(prompt), *kept)
+
+    def _kept(self, path: Path) -> tuple[tuple[int, ...], int, str] | None:
+        """Ids, budget and stop reason of an answer in the cache; ``None`` if there is none, or a damaged one."""
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            new_ids, reason = tuple(kept["new_ids"]), str(kept["stop_reason"])
+            known = all(0 <= token_id < self.pipeline.decoder.vocab_size for token_id in new_ids)
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        return (new_ids, self.budget, reason) if new_ids and known else None
 
     def _write(self, path: Path, row: int, prompt: list[int]) -> None:
         decoder = self.pipeline.decoder

@@ -132,8 +132,8 @@ def _device(device: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         made = torch.device(device)
-        torch.empty(0, device=made)  # the name may be right and the device absent
-    except (RuntimeError, AssertionError, TypeError):
+        torch.empty(0, device=made).tolist()  # the name may be right and the device absent, or one that holds nothing
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
         present = ["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
         raise TargetError(f"unknown device {str(device)!r}; present here are {', '.join(present)}") from None
     return made

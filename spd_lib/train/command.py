@@ -162,7 +162,7 @@ def _corpus(arguments: argparse.Namespace, target: Target) -> Corpus:
         return corpus
     own = target.name.replace("/", "--") + (f"-seed-{arguments.seed}" if arguments.seed else "")
     folder = arguments.tokens or cache_folder() / "train/tokens" / own
-    if arguments.tokens is not None and not any(folder.glob("*.safetensors")):
+    if arguments.tokens is not None and not any(folder.glob("tokens-*.safetensors")):
         print(f"{folder} has no shards: {target.name} writes {arguments.num_tokens:,} tokens there", file=sys.stderr)
     return Corpus.read(write_shards(target, folder, arguments.num_tokens, WriterConfig(seed=arguments.seed)))
 

@@ -45,5 +45,7 @@ class TrainConfig:
             raise ValueError(f"decay_share must be between 0 and 1, got {self.decay_share}")
         if not 1 <= self.min_stages <= self.max_stages:
             raise ValueError(f"stages must be at least 1 and rise, got {self.min_stages} to {self.max_stages}")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be between 0 and 2⁶³ − 1, got {self.seed}")
         if self.mixed_precision not in PRECISIONS:
             raise ValueError(f"mixed_precision must be {' or '.join(PRECISIONS)}, got {self.mixed_precision!r}")

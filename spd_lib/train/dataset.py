@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,7 +32,9 @@ def read_chats(name: str, split: str | None = None) -> Iterator[tuple[str, Any]]
     Raises :class:`TokensError` for what cannot be read.
     """
     path = Path(name).expanduser()
-    if path.suffix == ".jsonl" or path.is_file():
+    if not name:
+        raise TokensError("the dataset has no name: give a .jsonl file or a dataset on the hub")
+    if path.suffix == ".jsonl" or (path.exists() and not path.is_dir()):
         if split is not None:
             raise TokensError(f"a file has no splits: leave out the split {split!r} for {path}")
         yield from _lines(path)
@@ -61,7 +64,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
             place = f"{path}, line {number}"
             try:
                 yield place, json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise TokensError(f"{place}: not JSON") from None
 
 
@@ -85,13 +88,15 @@ def _turns(turns: list[Mapping[str, Any]]) -> list[dict[str, str]]:
     messages = []
     for turn in turns:
         try:
-            role = str(turn["role"] if "role" in turn else turn["from"])
+            role = turn["role"] if "role" in turn else turn["from"]
             text = turn["content"] if "content" in turn else turn["value"]
         except KeyError:
             raise TokensError(f"a turn needs role and content, found {', '.join(map(str, turn)) or 'none'}") from None
+        if not isinstance(role, str):
+            raise TokensError(f"a role must be a text such as user or assistant, got {role!r}")
         if not isinstance(text, str):
             return []
-        if not is_text(text):
+        if not is_text(text + role):
             raise TokensError(HALF_A_CHARACTER)
         messages.append({"role": ROLES.get(role, role), "content": text})
     return messages
@@ -143,6 +148,10 @@ def dataset_corpus(
     if not tokenizer.chat_template:
         raise TokensError(f"the target has no chat template, so that it cannot read the chats of {name!r}")
     size, left_out = 0, Counter[str]()
+
+    def why() -> str:
+        return "; ".join(f"in {count:,}, {reason}" for reason, count in left_out.most_common())
+
     for place, record in read_chats(name, split):
         try:
             chat = conversation(tokenizer, messages_of(record), max_tokens)
@@ -154,7 +163,8 @@ def dataset_corpus(
         size += len(chat.ids)
         yield chat
         if size >= num_tokens:
-            return
+            break
     if not size:
-        why = "; ".join(f"in {count:,}, {reason}" for reason, count in left_out.most_common())
-        raise TokensError(f"{name} has no chats to learn from" + (f": {why}" if why else ""))
+        raise TokensError(f"{name} has no chats to learn from" + (f": {why()}" if left_out else ""))
+    if left_out:
+        print(f"some chats of {name} are left out: {why()}", file=sys.stderr)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, count, islice
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -199,8 +198,14 @@ class Trainer:
 
     def entries(self) -> list[dict[str, Any]]:
         """What the log says so far; half a line, left by a kill, says nothing."""
-        lines = self.log.read_text(encoding="utf-8").split("\n")[:-1] if self.log.exists() else []
-        return [json.loads(line) for line in lines]
+        try:
+            lines = self.log.read_text(encoding="utf-8").split("\n")[:-1] if self.log.exists() else []
+            entries = [json.loads(line) for line in lines]
+            for entry in entries:
+                int(entry["step"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise TrainingError(f"cannot read {self.log} ({first_line(error)}): delete it") from error
+        return entries
 
     def _check_if_due(self) -> None:
         if not self._losses or (self.step % self.config.check_every_steps and self.step != self.num_steps):
@@ -245,15 +250,20 @@ class Trainer:
         try:
             with whole_file(self.checkpoint) as place:
                 torch.save(state, place)
-        except (OSError, RuntimeError) as error:
-            raise TrainingError(f"cannot write {self.checkpoint} ({error}); the one before it is whole") from error
+        except OSError as error:
+            raise TrainingError(f"{error} (the checkpoint before it is whole)") from error
+        except RuntimeError as error:  # torch's own word for a full disk
+            reason = f"cannot write {str(self.checkpoint)!r}: {first_line(error)}"
+            raise TrainingError(f"{reason} (the checkpoint before it is whole)") from error
 
     def load(self) -> None:
         """Goes on from the checkpoint, if there is one of the same corpus, settings and initial weights."""
         if self.checkpoint.exists():
             try:
                 self._restore(torch.load(self.checkpoint, map_location=self.decoder.device, weights_only=True))
-            except (OSError, RuntimeError, EOFError, UnpicklingError, KeyError, TypeError) as error:
+            except TrainingError:
+                raise
+            except Exception as error:  # whatever is in a file that is no checkpoint of this run
                 reason = f"cannot read {self.checkpoint} ({first_line(error)})"
                 raise TrainingError(f"{reason}: delete it to begin anew") from error
         if self.accelerator.is_main_process:
@@ -273,4 +283,8 @@ class Trainer:
         self.plain_module.load_state_dict(state["module"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.step, self.seconds, self._losses = state["step"], state["seconds"], state.get("losses", [])
+        if not all(bool(weight.isfinite().all()) for weight in self.plain_module.parameters()):
+            raise ValueError("its weights are not finite")
+        self.step, self.seconds, self._losses = int(state["step"]), float(state["seconds"]), state.get("losses", [])
+        if not 0 <= self.step <= self.num_steps:
+            raise ValueError(f"step {self.step} is not between 0 and {self.num_steps}")

@@ -12,8 +12,8 @@ from .config import PRECISIONS, TrainConfig
 
 DRAFT_VOCAB = 12_288
 SHAPE = {"draft_layers": 2, "draft_vocab": None, "window": 256, "anchors": None}
-DEFAULTS = SHAPE | {"max_tokens": 512}
-IDLE_BESIDE = {"init": tuple(SHAPE), "dataset": ("tokens",), "stages": ("max_stages",)}
+DEFAULTS = SHAPE | {"max_tokens": 512, "epochs": 4.0}
+IDLE_BESIDE = {"init": tuple(SHAPE), "dataset": ("tokens",), "stages": ("max_stages",), "max_steps": ("epochs",)}
 IDLE_WITHOUT = {"dataset": ("split", "max_tokens")}
 
 
@@ -56,7 +56,7 @@ def _add_drafter(group: Any) -> None:
 
 def _add_training(group: Any) -> None:
     add = group.add_argument
-    add("--epochs", type=float, default=4.0, help="passes over the text (default: 4)")
+    add("--epochs", type=float, metavar="N", help="passes over the text (default: 4)")
     add("--max-steps", type=int, metavar="N", help="steps, instead of --epochs")
     add("--batch-tokens", type=int, default=2048, metavar="N", help="tokens of one pass (default: 2048)")
     add("--accumulate", type=int, default=1, metavar="N", help="passes of one step (default: 1)")
@@ -72,11 +72,11 @@ def _add_training(group: Any) -> None:
 def settle(arguments: argparse.Namespace) -> None:
     """Refuses options that would do nothing beside the others, then fills in what was not said."""
     given = {name for name, value in vars(arguments).items() if value is not None}
-    idle = [(f"beside --{one}", name) for one, names in IDLE_BESIDE.items() if one in given for name in names]
+    idle = [(f"beside --{_dashed(one)}", name) for one, names in IDLE_BESIDE.items() if one in given for name in names]
     idle += [(f"without --{one}", name) for one, names in IDLE_WITHOUT.items() if one not in given for name in names]
     for where, name in idle:
         if name in given:
-            raise ValueError(f"--{name.replace('_', '-')} does nothing {where}: leave it out")
+            raise ValueError(f"--{_dashed(name)} does nothing {where}: leave it out")
     for name, value in DEFAULTS.items():
         if name not in given:
             setattr(arguments, name, value)
@@ -86,6 +86,10 @@ def settle(arguments: argparse.Namespace) -> None:
     for folder in (arguments.out, arguments.tokens):
         if folder is not None:
             check_folder(folder)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def train_config(arguments: argparse.Namespace) -> TrainConfig:

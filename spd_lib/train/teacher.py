@@ -66,9 +66,9 @@ class Stored:
         self._chats = list(chats)  # keeps them alive: they are known by identity
         self._folder.mkdir(parents=True, exist_ok=True)
         parts = [self._chats[start : start + FILE_CHATS] for start in range(0, len(self._chats), FILE_CHATS)]
-        self._check_room([part for part in parts if not self._path(part).exists()])
+        self._check_room([part for part in parts if not self._is_kept(part)])
         for part in progress(iterable=parts, desc="reading", unit="file"):
-            if not self._path(part).exists():
+            if not self._is_kept(part):
                 self._write(part)
             flat = torch.from_file(str(self._path(part)), size=self._bytes(part) // 2, dtype=torch.bfloat16)
             memory = flat.view(-1, len(anchors) - 1, decoder.config.hidden_size)
@@ -97,6 +97,10 @@ class Stored:
 
     def _bytes(self, part: Sequence[Conversation]) -> int:
         return 2 * sum(len(chat.ids) for chat in part) * (len(self.anchors) - 1) * self.decoder.config.hidden_size
+
+    def _is_kept(self, part: Sequence[Conversation]) -> bool:
+        path = self._path(part)
+        return path.exists() and path.stat().st_size == self._bytes(part)
 
     def _check_room(self, missing: Sequence[Sequence[Conversation]]) -> None:
         needed, free = sum(map(self._bytes, missing)), shutil.disk_usage(self._folder).free

@@ -55,8 +55,10 @@ def save_shard(path: Path, conversations: Sequence[Conversation], notes: dict[st
     try:
         with whole_file(path) as place:
             save_file(tensors, place, metadata={"notes": json.dumps(notes, sort_keys=True)})
-    except (OSError, SafetensorError) as error:
-        raise TokensError(f"cannot write {path} ({first_line(error)})") from error
+    except OSError as error:
+        raise TokensError(str(error)) from error
+    except SafetensorError as error:
+        raise TokensError(f"cannot write {str(path)!r}: {first_line(error)}") from error
 
 
 def load_shard(path: Path) -> tuple[list[Conversation], dict[str, Any]]:
@@ -81,12 +83,18 @@ def _check_parts(tensors: dict[str, Tensor], notes: Any) -> None:
     if not isinstance(notes, dict):
         raise ValueError(f"its notes are no JSON object: {notes!r}")
     for name, tensor in tensors.items():
-        if tensor.ndim != 1 or (name != "temperatures" and tensor.is_floating_point()):
-            raise ValueError(f"{name} are {tensor.dtype} {list(tensor.shape)}")
+        if tensor.ndim != 1 or not _of_kind(name, tensor):
+            raise ValueError(f"{name} cannot be {tensor.dtype} {list(tensor.shape)}")
     if (lengths < 1).any() or int(lengths.sum()) != len(ids):
         raise ValueError(f"its lengths must be above 0 and add up to its {len(ids)} ids, not {int(lengths.sum())}")
     if len(tensors["learn"]) != len(ids) or len(tensors["temperatures"]) != len(lengths):
         raise ValueError("it needs one flag an id and one temperature a conversation")
+
+
+def _of_kind(name: str, tensor: Tensor) -> bool:
+    if name == "learn":
+        return tensor.dtype == torch.bool
+    return tensor.is_floating_point() == (name == "temperatures") and tensor.dtype != torch.bool
 
 
 def check_ids(chats: Iterable[Conversation], target: Target, where: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import spd_lib
-from spd_lib import cli
+from spd_lib import cli, terminal
 from spd_lib.core import Trace
 from spd_lib.draft import NAMED_DRAFTERS
 from spd_lib.target.layers import Decoder
@@ -97,6 +97,10 @@ def test_json_is_what_generate_gives_and_the_seed_repeats_it(target: Target) -> 
 def test_errors_are_one_line(tmp_path: Path) -> None:
     foreign = tmp_path / "drafter"
     tiny_module(Decoder(deep_llama())).save_pretrained(foreign)
+    no_tokens = tmp_path / "no_tokens.json"
+    cycle = {"stages": [[0]], "draft": 1, "verdicts": [], "flushed": [], "spans": []}
+    trace = {"num_stages": 1, "prompt_length": 1, "tokens": [], "cycles": [cycle], "stop_reason": "eos", "notes": {}}
+    no_tokens.write_text(json.dumps({"format": "spd-trace", **trace}))
     wrong = {
         "unknown drafter 'nope'": ["generate", "hi", "--drafter", "nope"],
         "trained for the vocabulary of tiny, which is another one": ["generate", "hi", "--drafter", str(foreign)],
@@ -117,10 +121,13 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
         "arguments are required: COMMAND": [],
         "No such file": ["trace", str(tmp_path / "none.json")],
         "is not a Trace": ["trace", __file__],
+        "no_tokens.json is not a Trace": ["trace", str(no_tokens)],
+        "is what is read here": ["trace", str(no_tokens), "--perfetto", str(no_tokens)],
+        "the prompt is not UTF-8": ["generate", "a\udcff"],
     }
     for words, (code, out, errors) in zip(wrong, _session(*wrong.values()), strict=True):
         assert code == 2 and out == "" and words in errors and errors.count("\n") == 1, (words, code, out, errors)
-    assert list(tmp_path.iterdir()) == [foreign], "what fails leaves no file behind"
+    assert sorted(tmp_path.iterdir()) == [foreign, no_tokens], "what fails leaves no file behind"
 
 
 def test_piped_text_is_plain_and_the_run_is_saved(tmp_path: Path) -> None:
@@ -181,16 +188,16 @@ class Terminal(io.StringIO):
 def test_colour_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert cli._in_colour(Terminal()) and not cli._in_colour(io.StringIO())
+    assert terminal.in_colour(Terminal()) and not terminal.in_colour(io.StringIO())
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not cli._in_colour(Terminal())
+    assert not terminal.in_colour(Terminal())
 
 
 @pytest.mark.parametrize("text", ["naïve café 🙂🙂 twice", "汉字 and\n\n  spaces ", "half a 🙂"])
 def test_stream_never_shows_half_a_character(target: Target, text: str) -> None:
     ids = target.tokenizer(text).input_ids
     out = io.StringIO()
-    stream = cli.TokenStream(target.tokenizer, out, colour=False)
+    stream = terminal.TokenStream(target.tokenizer, out, colour=False)
     for token_id in ids:
         stream.commit(token_id, "draft")
         assert "\N{REPLACEMENT CHARACTER}" not in out.getvalue() and text.startswith(out.getvalue())
@@ -202,7 +209,7 @@ def test_stream_shows_half_a_character_at_the_end(target: Target) -> None:
     ids = target.tokenizer("🙂").input_ids
     assert len(ids) > 1
     out = io.StringIO()
-    stream = cli.TokenStream(target.tokenizer, out, colour=True)
+    stream = terminal.TokenStream(target.tokenizer, out, colour=True)
     stream.commit(ids[0], "correction")
     assert out.getvalue() == ""
     stream.end()

@@ -120,6 +120,31 @@ def test_weights_that_draft_nothing_are_refused(folder: Path, tensor: str, value
         load_module(folder)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("num_layers", 1_000_000, "layers.999999.q_proj.weight must be .* found nothing"),
+        ("intermediate_size", 1_000_000, r"layers.1.gate_proj.weight must be \[1000000, .*found \[48, "),
+        ("head_dim", 500_000, "layers.1.q_proj.weight must be"),
+        ("draft_vocab_size", 41, r"draft_ids must be \[41\] by config.json, found \[40\]"),
+    ],
+)
+def test_shapes_that_are_not_there_are_named_before_room_is_made(folder: Path, field: str, value, message: str) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(DrafterError, match=f"model.safetensors: {message}"):
+        load_module(folder)
+
+
+@pytest.mark.parametrize(("tensor", "dtype"), [("draft_ids", torch.float32), ("kind_scales", torch.int8)])
+def test_numbers_of_another_kind_are_refused(folder: Path, tensor: str, dtype: torch.dtype) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors[tensor] = tensors[tensor].to(dtype)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(DrafterError, match=f"model.safetensors: {tensor} cannot be "):
+        load_module(folder)
+
+
 @pytest.mark.parametrize("name", ["", "oracle", "a/b/c"])
 def test_what_is_no_name_of_a_trained_drafter(name: str) -> None:
     with pytest.raises(DrafterError, match=f"a trained drafter is a folder or a hub id .*, got '{name}'"):

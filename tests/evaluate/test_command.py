@@ -90,6 +90,7 @@ def test_numbers_repeat(home: Path, capsys: pytest.CaptureFixture) -> None:
         (["--max-new-tokens", "500"], "exceed the model's 128 positions"),
         (["--save", "/proc/no/table.json"], "cannot write into '/proc/no'"),
         (["--save", "."], "'.' is a folder: name a file in it"),
+        (["--save", "asked.jsonl"], "'asked.jsonl' is what is read here: name another file to write"),
         (["--save", ""], "'.' is a folder: name a file in it"),
     ],
 )
@@ -109,6 +110,17 @@ def test_an_error_leaves_no_file(home: Path) -> None:
     out = home / "none.json"
     assert acceptance(home, "--save", str(out), "--max-new-tokens", "0") == 2
     assert not out.exists()
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"new_ids": [1, 2', '{"new_ids": [100000], "stop_reason": "eos"}', "7"])
+def test_a_damaged_answer_is_written_anew(home: Path, capsys: pytest.CaptureFixture, damage: str) -> None:
+    tables = []
+    for _ in range(2):
+        assert acceptance(home, "--json") == 0
+        tables.append(json.loads(capsys.readouterr().out))
+        for path in (home / "cache/texts").glob("*/*.json"):
+            path.write_text(damage)
+    assert tables[0] == tables[1]
 
 
 def test_a_stage_named_twice_is_measured_once(home: Path, capsys: pytest.CaptureFixture) -> None:

@@ -48,6 +48,12 @@ GOOD = '{"question_id": 1, "turns": ["a"]}'
         ('{"question_id": 1, "turns": [" "]}', "line 1: turns must be a list of texts, got [' ']"),
         ('{"question_id": 1, "turns": ["a"], "category": 3}', "line 1: category must be a text, got 3"),
         (f"{GOOD}\n{GOOD}", "line 2: question_id '1' occurs twice"),
+        ("[" * 100_000, "line 1: not JSON"),
+        (
+            '{"question_id": 1, "turns": ["\\ud800"]}',
+            "line 1: a text has half a character (a lone surrogate such as \\ud800)",
+        ),
+        ('{"question_id": 1, "turns": ["a"], "category": "\\udfff"}', "a lone surrogate such as \\ud800)"),
         ("\n", "has no questions"),
     ],
 )

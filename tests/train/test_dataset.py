@@ -77,6 +77,8 @@ def test_columns_and_roles_in_use() -> None:
         ({"messages": ["abac", 3]}, "messages must be a list of turns with role and content, found int, str"),
         ({"messages": [{"content": "abac"}]}, "a turn needs role and content, found content"),
         ({"messages": [{}]}, "a turn needs role and content, found none"),
+        ({"messages": [{"role": None, "content": "ab"}]}, "a role must be a text such as user or assistant, got None"),
+        ({"messages": [{"role": "\ud800", "content": "ab"}]}, "half a character"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, "half a character"),
     ],
 )
@@ -87,6 +89,15 @@ def test_what_is_no_chat_is_named_with_its_place(tmp_path, record, message: str)
     path.write_text(f"{json.dumps({'messages': TURNS})}\n\n{json.dumps(record)}\n")
     with pytest.raises(TokensError, match=f"chats.jsonl, line 3: .*{message}"):
         list(dataset_corpus(tokenizer(), str(path), 10_000, 64))
+
+
+def test_chats_that_are_left_out_are_counted(tmp_path, capsys) -> None:
+    path = tmp_path / "chats.jsonl"
+    picture = [TURNS[0], {"role": "assistant", "content": None}]
+    path.write_text("\n".join(json.dumps({"messages": turns}) for turns in (TURNS, picture, TURNS)))
+    assert len(list(dataset_corpus(tokenizer(), str(path), 10_000, 64))) == 2
+    said = capsys.readouterr().err
+    assert said == f"some chats of {path} are left out: in 1, no assistant's turn follows a user's\n"
 
 
 def test_a_file_without_answers_says_why(tmp_path) -> None:
@@ -122,9 +133,10 @@ def test_a_file_of_chats(tmp_path) -> None:
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(TokensError, match="cannot read .*chats.jsonl"):
         list(read_chats(str(path)))
-    path.write_text(lines[0] + "\n{broken\n")
-    with pytest.raises(TokensError, match="chats.jsonl, line 2: not JSON"):
-        list(read_chats(str(path)))
+    for nonsense in ("{broken", "[" * 100_000):
+        path.write_text(f"{lines[0]}\n{nonsense}\n")
+        with pytest.raises(TokensError, match="chats.jsonl, line 2: not JSON"):
+            list(read_chats(str(path)))
     with pytest.raises(TokensError, match="cannot read .*nowhere.jsonl"):
         list(read_chats(str(tmp_path / "nowhere.jsonl")))
 

@@ -186,7 +186,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(tmp_path, monkeypatch: pytest.Monk
         raise OSError("No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(TrainingError, match="No space left on device.*the one before it is whole"):
+    with pytest.raises(TrainingError, match="No space left on device.*the checkpoint before it is whole"):
         trainer.run()
     assert trainer.checkpoint.read_bytes() == before
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"checkpoint.pt", "lock", "log.jsonl"}
@@ -272,8 +272,34 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, found: bytes) -> No
     assert "\n" not in str(caught.value)
 
 
-def test_a_checkpoint_of_something_else_is_named(tmp_path) -> None:
+def broken(state: dict, what: str) -> object:
+    """A checkpoint with one thing in it that cannot be."""
+    if what == "nan":
+        state["module"]["norm.weight"].fill_(math.nan)
+    return {
+        "list": [3],
+        "empty": {},
+        "nan": state,
+        "optimizers": state | {"optimizers": []},
+        "groups": state | {"optimizers": [{}, {}]},
+        "step": state | {"step": "x"},
+        "negative": state | {"step": -5},
+        "late": state | {"step": 10_000},
+    }[what]
+
+
+@pytest.mark.parametrize("what", ["list", "empty", "nan", "optimizers", "groups", "step", "negative", "late"])
+def test_a_checkpoint_of_something_else_is_named(tmp_path, what: str) -> None:
     trainer = make(tmp_path)
-    torch.save({"step": 3}, trainer.checkpoint)
+    trainer.save()
+    torch.save(broken(torch.load(trainer.checkpoint, weights_only=True), what), trainer.checkpoint)
     with pytest.raises(TrainingError, match="cannot read .*checkpoint.pt .*: delete it to begin anew"):
+        trainer.run()
+
+
+@pytest.mark.parametrize("line", ["{broken", "[1]", "{}", '{"step": null}'])
+def test_a_log_that_cannot_be_read_is_named(tmp_path, line: str) -> None:
+    trainer = make(tmp_path)
+    trainer.log.write_text(line + "\n")
+    with pytest.raises(TrainingError, match="cannot read .*log.jsonl .*: delete it"):
         trainer.run()

@@ -40,8 +40,11 @@ def test_a_broken_shard_is_named(tmp_path) -> None:
         ({"lengths": torch.tensor([5, 0])}, "{}", "its lengths must be above 0 and add up to its 5 ids, not 5"),
         ({"learn": torch.ones(4, dtype=torch.bool)}, "{}", "one flag an id"),
         ({"temperatures": torch.zeros(3)}, "{}", "one temperature a conversation"),
-        ({"ids": torch.zeros(5)}, "{}", r"ids are torch.float32 \[5\]"),
-        ({"ids": torch.zeros(5, 1, dtype=torch.int32)}, "{}", r"ids are torch.int32 \[5, 1\]"),
+        ({"ids": torch.zeros(5)}, "{}", r"ids cannot be torch.float32 \[5\]"),
+        ({"ids": torch.zeros(5, 1, dtype=torch.int32)}, "{}", r"ids cannot be torch.int32 \[5, 1\]"),
+        ({"learn": torch.ones(5, dtype=torch.int32)}, "{}", r"learn cannot be torch.int32 \[5\]"),
+        ({"lengths": torch.ones(5, dtype=torch.bool)}, "{}", r"lengths cannot be torch.bool \[5\]"),
+        ({"temperatures": torch.zeros(2, dtype=torch.int32)}, "{}", "temperatures cannot be torch.int32"),
         ({}, "[1]", r"its notes are no JSON object: \[1\]"),
         ({}, "nonsense", "Expecting value"),
     ],
@@ -71,7 +74,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch: pytest.
         raise OSError("No space left on device")
 
     monkeypatch.setattr(tokens, "save_file", full)
-    with pytest.raises(TokensError, match="cannot write .*tokens.safetensors .No space left on device"):
+    with pytest.raises(TokensError, match="cannot write .*tokens.safetensors': No space left on device"):
         save_shard(path, [chat(4, 5, 6)], {})
     assert load_shard(path)[0] == [chat(1, 2, 3)]
     assert list(tmp_path.iterdir()) == [path]
