@@ -27,11 +27,13 @@ def depth_strip(num_layers: int, anchors: Sequence[int], head_cost: float, stage
         "in flight, or draft no.": [str(fill) for fill in range(1, full + 1)],
     }
 
-    def picture(method: str, n: str, plan: str, step: str) -> Picture:
+    def picture(method: str, n: str, plan: str, step: str) -> Picture | None:
         if method == "EAGLE-3":
             return _eagle(num_layers, int(step))
         cut = make_plan(plan, num_layers, int(n), head_cost)
-        return _spd(cut, anchors, min(int(step), int(n))) if method == "SPD" else _ppsd(cut, anchors)
+        if method == "PPSD":
+            return _ppsd(cut, anchors)
+        return _spd(cut, anchors, int(step)) if int(step) <= int(n) else None  # a pipe of n stages holds n tokens
 
     hint = (
         "SPD, n = 4: raise the tokens in flight. The staircase grows until the pipe is full, then it only moves on. "

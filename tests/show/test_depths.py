@@ -32,7 +32,7 @@ def test_the_strip_shows_the_staircase() -> None:
 
 def test_a_pipe_of_two_stages_holds_two_tokens() -> None:
     pictures = depth_strip(30, ANCHORS, HEAD).pictures
-    assert pictures["SPD", "2", "even", "2"] == pictures["SPD", "2", "even", "8"]
+    assert {step for method, n, _, step in pictures if (method, n) == ("SPD", "2")} == {"1", "2"}
     assert "t−1: 19 layers, anchors up to 16" in pictures["SPD", "2", "balanced", "2"].words
 
 
