@@ -103,6 +103,21 @@ def test_the_ruler_follows_plan_and_n(page: Any) -> None:
     assert ruler.locator(".spd-words").text_content() == RULER.pictures["16", "balanced"].words
 
 
+def test_the_numbers_of_the_stages_keep_apart_on_the_ruler(page: Any) -> None:
+    ruler = page.locator(".spd-frames").nth(1)
+    choose(ruler, n="16", plan="balanced")
+    ends = ruler.locator(".spd-frame:visible .spd-track b").evaluate_all(
+        """names => names.map(name => {
+          const range = document.createRange();
+          range.selectNodeContents(name);
+          const { left, right } = range.getBoundingClientRect();
+          return [left, right];
+        })"""
+    )
+    assert len(ends) == 18, "embedding, stages and head"
+    assert all(right < left for (_, right), (left, _) in zip(ends, ends[1:], strict=False))
+
+
 def shown(mask: Any) -> tuple[list[str], str]:
     """The mask and the run as the page shows them, in the signs of the state."""
     rows = mask.locator(".spd-queries tr").evaluate_all("rows => rows.map(row => row.innerText.replace(/\\s/g, ''))")
