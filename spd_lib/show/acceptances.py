@@ -69,6 +69,12 @@ def _interval_marks(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _with_interval(row: Mapping[str, Any]) -> str:
+    """The ``acceptance`` of a row and its ``interval``."""
+    low, high = row["interval"]
+    return f"{row['acceptance']:.3f} ({low:.3f} … {high:.3f})"
+
+
 def history_curves(result: Mapping[str, Any], num_stages: int) -> BookFigure:
     """Acceptance by tokens of earlier turns, from `tests.bench.context`: with the trained window and with every row."""
     import plotly.graph_objects as go
@@ -96,10 +102,7 @@ def history_curves(result: Mapping[str, Any], num_stages: int) -> BookFigure:
             yaxis={"title": {"text": f"acceptance rate, n = {num_stages}"}, "range": [0, 1]},
         )
     )
-    told = {
-        name: [f"{row['acceptance']:.3f} ({row['interval'][0]:.3f} … {row['interval'][1]:.3f})" for row in rows]
-        for name, rows in curves.items()
-    }
+    told = {name: [_with_interval(row) for row in rows] for name, rows in curves.items()}
     table = [[f"{length:,}", *pair] for length, *pair in zip(lengths, *told.values(), strict=True)]
     first, last = lengths[0], lengths[-1]
     ends = "; ".join(
@@ -110,7 +113,7 @@ def history_curves(result: Mapping[str, Any], num_stages: int) -> BookFigure:
 
 
 def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
-    """Agreement by tokens in flight, a curve for each n; for the largest n also the acceptance of what is judged."""
+    """Agreement by tokens in flight, a curve for each n; for the largest n also acceptance, with 95 % intervals."""
     import plotly.graph_objects as go
 
     rows = {row["n"]: row for row in result["stages"] if row["n"] in stages}
@@ -122,7 +125,7 @@ def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
             y=list(row["agreement"].values()),
             mode="lines+markers",
             line={"color": style("committed").chart, "dash": dash, "width": 2.5},
-            name=f"n = {n}",
+            name=f"agreement, n = {n}",
             hovertemplate=f"n = {n}, %{{x}} in flight: %{{y:.3f}}<extra></extra>",
         )
     last = rows[max(rows)]
@@ -132,20 +135,21 @@ def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
         y=[entry["acceptance"] for entry in enough.values()],
         mode="markers",
         marker={"color": style("judged").chart, "size": 9, "symbol": "diamond"},
-        name=f"accepted of those judged, n = {max(rows)}",
+        error_y=_interval_marks(list(enough.values())),
+        name=f"acceptance, n = {max(rows)}, 95 % interval",
         hovertemplate="%{x} in flight: %{y:.3f} of the judged drafts<extra></extra>",
     )
     fig.update_layout(
         chart_layout(
             380,
             xaxis={"title": {"text": "tokens in flight when the draft was made"}},
-            yaxis={"title": {"text": "agreement"}, "range": [0, 1]},
+            yaxis={"title": {"text": "share of drafts that are right"}, "range": [0, 1]},
         )
     )
     judged = sum(entry["judged"] for entry in last["by_fill"].values())
     table = [
         [fill, *(f"{row['agreement'][fill]:.3f}" if fill in row["agreement"] else "" for row in rows.values()),
-         f"{enough[fill]['acceptance']:.3f}" if fill in enough else "",
+         _with_interval(enough[fill]) if fill in enough else "",
          f"{100 * last['by_fill'][fill]['judged'] / judged:.1f} %"]
         for fill in last["agreement"]
     ]  # fmt: skip
@@ -153,8 +157,12 @@ def fill_curves(result: Mapping[str, Any], stages: Sequence[int]) -> BookFigure:
         f"n = {n}: {row['agreement']['1']:.3f} with one token in flight, {row['agreement'][str(n)]:.3f} in a full pipe"
         for n, row in rows.items()
     )
-    headings = ["in flight", *(f"n = {n}" for n in rows), "accepted", f"judged, n = {max(rows)}"]
-    return BookFigure(fig, f"Agreement by tokens in flight. {curves}.", NumberTable(headings, table))
+    alt = (
+        f"Agreement by tokens in flight. {curves}. Diamonds: acceptance at n = {max(rows)}, with 95 % intervals, where "
+        f"at least {FEW_JUDGED} drafts were judged."
+    )
+    headings = ["in flight", *(f"n = {n}" for n in rows), "accepted (95 % interval)", f"judged, n = {max(rows)}"]
+    return BookFigure(fig, alt, NumberTable(headings, table))
 
 
 def judged_shares(acceptance: float, num_stages: int) -> BookFigure:
@@ -210,5 +218,9 @@ def training_curve(log: Sequence[Mapping[str, Any]]) -> BookFigure:
         )
     )
     rows = [[f"{e['tokens']:,}", f"{e['loss']:.3f}", *(f"{e[name]['acceptance']:.3f}" for name in names)] for e in log]
-    alt = f"Held-out acceptance rises from {rows[0][2]} after {rows[0][0]} tokens to {rows[-1][2]} after {rows[-1][0]}."
+    best = rows[max(range(len(log)), key=lambda place: log[place][names[0]]["acceptance"])]
+    alt = (
+        f"Held-out acceptance at {names[0].replace('=', ' = ')}: {rows[0][2]} after {rows[0][0]} tokens, {rows[-1][2]} "
+        f"after {rows[-1][0]}; the highest is {best[2]}, after {best[0]}."
+    )
     return BookFigure(fig, alt, NumberTable(["tokens", "loss", *names], rows))

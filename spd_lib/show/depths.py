@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import pairwise
 
 from spd_lib.core.plan import NAMED_PLANS, Plan, make_plan
 from spd_lib.core.staircase import anchors_passed, depth_of
@@ -11,6 +12,7 @@ from spd_lib.core.staircase import anchors_passed, depth_of
 from .frames import Frames, Picture
 
 COMPLETE = 2  # finished tokens to the left of those in flight
+LABEL_HEIGHT = 8.5  # of a number beside the columns, in per cent of a column
 
 
 def depth_strip(num_layers: int, anchors: Sequence[int], head_cost: float, stages: Sequence[int] = (2, 4, 8)) -> Frames:
@@ -27,11 +29,13 @@ def depth_strip(num_layers: int, anchors: Sequence[int], head_cost: float, stage
         "in flight, or draft no.": [str(fill) for fill in range(1, full + 1)],
     }
 
-    def picture(method: str, n: str, plan: str, step: str) -> Picture:
+    def picture(method: str, n: str, plan: str, step: str) -> Picture | None:
         if method == "EAGLE-3":
             return _eagle(num_layers, int(step))
         cut = make_plan(plan, num_layers, int(n), head_cost)
-        return _spd(cut, anchors, min(int(step), int(n))) if method == "SPD" else _ppsd(cut, anchors)
+        if method == "PPSD":
+            return _ppsd(cut, anchors)
+        return _spd(cut, anchors, int(step)) if int(step) <= int(n) else None  # a pipe of n stages holds n tokens
 
     hint = (
         "SPD, n = 4: raise the tokens in flight. The staircase grows until the pipe is full, then it only moves on. "
@@ -57,7 +61,7 @@ def _spd(plan: Plan, anchors: Sequence[int], fill: int) -> Picture:
             told.append(f"{_name(distance)}: {layers} layers, anchors up to {dots[-1]}")
     words = (
         f"SPD, n = {plan.num_stages}, {plan.name} plan, {fill} in flight, before the stages step. "
-        f"{'; '.join([*told, 't: its embedding'])}. Older tokens are complete."
+        f"{'; '.join([*told, 't: its embedding'])}. Older tokens are complete.{_alone(plan)}"
     )
     return Picture(_strip(plan.num_layers, anchors, columns, plan), words)
 
@@ -65,10 +69,10 @@ def _spd(plan: Plan, anchors: Sequence[int], fill: int) -> Picture:
 def _eagle(num_layers: int, number: int) -> Picture:
     taps = (2, num_layers // 2, num_layers - 3)  # a low, a middle and a high layer, as in its published code
     columns = [
-        _column(num_layers, _name(number + more), "3 features", "committed", num_layers, taps)
+        _column(num_layers, _name(number + more), "3 layers", "committed", num_layers, taps)
         for more in range(COMPLETE - 1, -1, -1)
     ]
-    columns.append(_column(num_layers, _name(number - 1), "target’s word", "in-flight", 0, (0,)))
+    columns.append(_column(num_layers, _name(number - 1), "by target", "in-flight", 0, (0,)))
     for distance in range(number - 2, -1, -1):
         sign = "own state"
         columns.append(_column(num_layers, _name(distance), f"guess {number - 1 - distance}", "draft", 0, (0,), sign))
@@ -90,9 +94,14 @@ def _ppsd(plan: Plan, anchors: Sequence[int]) -> Picture:
     words = (
         f"PPSD, n = {plan.num_stages}, {plan.name} plan: the newest token after the first stage, {first} layers, "
         "however many are in flight. What older tokens have computed further up is not read. And the draft has to wait "
-        "for that stage: it comes after the step, and its time adds to the cycle."
+        f"for that stage: it comes after the step, and its time adds to the cycle.{_alone(plan)}"
     )
     return Picture(_strip(plan.num_layers, anchors, columns, plan), words)
+
+
+def _alone(plan: Plan) -> str:
+    """A sentence on a last stage without layers, which the columns cannot show."""
+    return "" if plan.counts[-1] else f" Stage {plan.num_stages - 1} holds the head alone."
 
 
 # --- drawing
@@ -123,8 +132,8 @@ def _strip(num_layers: int, ticks: Sequence[int], columns: Iterable[str], plan: 
     left = _axis("layer", ((_height(num_layers, tick), str(tick)) for tick in ticks))
     if plan is None:
         return f'<div class="spd-strip">{left}{"".join(columns)}</div>'
-    owned = [(stage, plan.layers(stage)) for stage in range(plan.num_stages) if plan.layers(stage)]
-    right = _axis("stage", ((_height(num_layers, (own.start + own.stop) / 2), str(stage)) for stage, own in owned))
+    middles = [(start + stop) / 2 for start, stop in pairwise(plan.boundaries)]
+    right = _axis("stage", ((_height(num_layers, middle), str(stage)) for stage, middle in enumerate(middles)))
     cuts = ",".join(
         f"var(--spd-cut) 0 {100 - _height(num_layers, layers):.3g}%/100% 1px"
         for layers in plan.boundaries[1:-1]
@@ -134,5 +143,10 @@ def _strip(num_layers: int, ticks: Sequence[int], columns: Iterable[str], plan: 
 
 
 def _axis(title: str, labels: Iterable[tuple[float, str]]) -> str:
-    marks = "".join(f'<s style="bottom:{height:.3g}%">{label}</s>' for height, label in labels)
+    """Numbers beside the columns, from below; one that would stand in the one before it makes room."""
+    marks, free = "", 0.0
+    for height, label in labels:
+        height = max(height, free)
+        free = height + LABEL_HEIGHT
+        marks += f'<s style="bottom:{height:.3g}%">{label}</s>'
     return f'<div class="spd-axis"><div class="spd-tall">{marks}</div><b>{title}</b></div>'

@@ -45,12 +45,13 @@ class Picture:
 class Frames:
     """A figure with one group of choices a control. ``draw`` takes one choice of each and draws that state.
 
+    What ``draw`` returns ``None`` for is no state, and the page does not offer it.
     ``start``: the choices it opens with; ``style``: CSS that its pictures need beyond that of all frames.
     """
 
     caption: str
     controls: Mapping[str, Sequence[str]]
-    draw: Callable[..., Picture]
+    draw: Callable[..., Picture | None]
     hint: str
     start: tuple[str, ...]
     style: str = ""
@@ -58,7 +59,8 @@ class Frames:
     @cached_property
     def pictures(self) -> dict[tuple[str, ...], Picture]:
         """Every state."""
-        return {choices: self.draw(*choices) for choices in product(*self.controls.values())}
+        drawn = ((choices, self.draw(*choices)) for choices in product(*self.controls.values()))
+        return {choices: picture for choices, picture in drawn if picture is not None}
 
     def html(self) -> str:
         """The figure as one self-contained piece of HTML; without a script it shows its first state."""
@@ -78,7 +80,8 @@ class Frames:
             f'<div class="spd-scroll" tabindex="0" role="group" aria-label="{escape(self.caption)}">{frames}</div>'
             f'</figure><p class="spd-words" aria-live="polite">{escape(unique[0].words)}</p>'
             f'<p class="spd-hint"><b>What to try.</b> {escape(self.hint)}</p>'
-            f'<script type="application/json">{json.dumps(index)}</script><script>{asset("frames.js")}</script></div>'
+            f'<script type="application/json">{json.dumps(index)}</script>'
+            f"<script>{asset('choices.js')}\n{asset('frames.js')}</script></div>"
         )
 
     def __str__(self) -> str:

@@ -91,7 +91,8 @@ class MaskExplorer:
     @property
     def start(self) -> tuple[str, ...]:
         """The choices it opens with."""
-        return (str(self.stages[len(self.stages) // 2]), "even", "3", str(self.tokens))
+        n = self.stages[len(self.stages) // 2]
+        return (str(n), "even", str(min(3, n)), str(self.tokens))
 
     @property
     def query(self) -> int:
@@ -100,11 +101,13 @@ class MaskExplorer:
 
     @cached_property
     def states(self) -> dict[tuple[str, ...], State]:
-        """Mask rows and runs for every choice."""
+        """Mask rows and runs for every choice that exists."""
         found: dict[tuple[str, ...], State] = {}
         for n, plan, fill, window in product(*self.controls.values()):
+            if int(fill) > int(n):  # a pipe of n stages holds n tokens
+                continue
             cut = make_plan(plan, self.num_layers, int(n), self.head_cost)
-            scene = Scene(cut, min(int(fill), int(n)), int(window))  # a pipe of n stages holds n tokens
+            scene = Scene(cut, int(fill), int(window))
             queries = range(self.tokens)
             found[n, plan, fill, window] = State(
                 tuple(scene.mask_row(self.anchors, query) for query in queries),
@@ -138,7 +141,8 @@ class MaskExplorer:
             f'moment of a run</figcaption><form>{groups}<div class="spd-pair">{self._mask(name, state.mask)}'
             f"{self._run(state)}</div></form></figure>{self._legend()}"
             f'<p class="spd-hint"><b>What to try.</b> {escape(HINT)}</p>'
-            f'<script type="application/json">{self._data()}</script><script>{asset("mask.js")}</script></div>'
+            f'<script type="application/json">{self._data()}</script>'
+            f"<script>{asset('choices.js')}\n{asset('mask.js')}</script></div>"
         )
 
     def _data(self) -> str:

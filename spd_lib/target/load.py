@@ -255,14 +255,15 @@ def device_name(device: torch.device) -> str:
 
 
 def banner(target: Target) -> str:
-    """One line: the model and its size, the device, the dtype, the threads, the versions."""
+    """The model and its size, the device, the dtype, the threads, the versions; in lines that fit a phone."""
     millions = sum(parameter.numel() for parameter in target.model.parameters()) / 1e6
     threads = torch.get_num_threads()
-    parts = [
-        f"{target.name}, {millions:,.1f} M parameters",
-        f"{target.device} ({device_name(target.device)})",
-        str(target.dtype).removeprefix("torch."),
-        f"{threads} thread{'s' if threads != 1 else ''}",
-        *(f"{name} {version}" for name, version in versions().items()),
+    found = [f"{name} {version}" for name, version in versions().items()]
+    lines = [
+        [f"{target.name}, {millions:,.1f} M parameters"],
+        [f"{target.device} ({device_name(target.device)})"],
+        [str(target.dtype).removeprefix("torch."), f"{threads} thread{'s' if threads != 1 else ''}"],
+        found[:2],
+        found[2:],
     ]
-    return " · ".join(parts)
+    return "\n".join(" · ".join(line) for line in lines)

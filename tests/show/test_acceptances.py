@@ -19,7 +19,7 @@ def row(n: int, acceptance: float) -> dict:
         "interval": [acceptance - 0.02, acceptance + 0.03],
         "raw": acceptance + 0.01,
         "agreement": {fill: acceptance - 0.01 * int(fill) for fill in fills},
-        "by_fill": {fill: {"judged": 20 * int(fill), "acceptance": 0.5} for fill in fills},
+        "by_fill": {fill: {"judged": 20 * int(fill), "acceptance": 0.5, "interval": [0.4, 0.7]} for fill in fills},
     }
 
 
@@ -48,10 +48,16 @@ def test_acceptance_in_long_chats() -> None:
 
 def test_curves_by_fill() -> None:
     figure = fill_curves(RESULT, stages=(2, 4))
-    assert [trace.name for trace in figure.fig.data] == ["n = 2", "n = 4", "accepted of those judged, n = 4"]
+    assert [trace.name for trace in figure.fig.data] == [
+        "agreement, n = 2", "agreement, n = 4", "acceptance, n = 4, 95 % interval"
+    ]  # fmt: skip
     assert list(figure.fig.data[2].x) == [3, 4], "at fills 1 and 2 too few were judged"
+    marks = figure.fig.data[2].error_y
+    assert list(marks.array) == pytest.approx([0.2, 0.2]) and list(marks.arrayminus) == pytest.approx([0.1, 0.1])
+    assert figure.fig.layout.yaxis.title.text == "share of drafts that are right", "of both, agreement and acceptance"
+    assert figure.alt.endswith("at n = 4, with 95 % intervals, where at least 50 drafts were judged.")
     assert figure.table.rows[0] == ["1", "0.590", "0.540", "", "10.0 %"]
-    assert figure.table.rows[3] == ["4", "", "0.510", "0.500", "40.0 %"]
+    assert figure.table.rows[3] == ["4", "", "0.510", "0.500 (0.400 … 0.700)", "40.0 %"]
 
 
 def test_shares_of_judged_drafts_are_the_simulators() -> None:
@@ -70,7 +76,14 @@ def test_the_training_curve() -> None:
     log = [{"tokens": 40 * s, "loss": 3.0 - s / 100, "n=4": {"acceptance": s / 200}} for s in (50, 100)]
     figure = training_curve(log)
     assert figure.table.rows == [["2,000", "2.500", "0.250"], ["4,000", "2.000", "0.500"]]
-    assert "from 0.250 after 2,000 tokens to 0.500 after 4,000" in figure.alt
+    assert "n = 4: 0.250 after 2,000 tokens, 0.500 after 4,000; the highest is 0.500, after 4,000" in figure.alt
+
+
+def test_a_training_curve_that_falls_at_the_end() -> None:
+    rates = (0.1, 0.4, 0.3)
+    log = [{"tokens": 1000 * s, "loss": 1.0, "n=4": {"acceptance": rate}} for s, rate in enumerate(rates, start=1)]
+    words = training_curve(log).alt
+    assert "0.100 after 1,000 tokens, 0.300 after 3,000; the highest is 0.400, after 2,000" in words
 
 
 def test_the_checker_knows_right_from_wrong(capsys: pytest.CaptureFixture[str]) -> None:

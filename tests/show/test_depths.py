@@ -32,7 +32,7 @@ def test_the_strip_shows_the_staircase() -> None:
 
 def test_a_pipe_of_two_stages_holds_two_tokens() -> None:
     pictures = depth_strip(30, ANCHORS, HEAD).pictures
-    assert pictures["SPD", "2", "even", "2"] == pictures["SPD", "2", "even", "8"]
+    assert {step for method, n, _, step in pictures if (method, n) == ("SPD", "2")} == {"1", "2"}
     assert "t−1: 19 layers, anchors up to 16" in pictures["SPD", "2", "balanced", "2"].words
 
 
@@ -42,13 +42,29 @@ def test_a_token_whose_last_stage_is_the_head_alone_is_still_in_flight() -> None
     assert ("t−7", "30 layers", 8) in columns(html)
 
 
+def test_a_stage_without_layers_has_its_number_too() -> None:
+    for method in ("SPD", "PPSD"):
+        picture = depth_strip(30, ANCHORS, HEAD).pictures[method, "8", "balanced", "8"]
+        axis = picture.html[picture.html.rindex("spd-axis") :]
+        assert re.findall(r">(\d+)</s>", axis) == [str(stage) for stage in range(8)]
+        assert picture.words.endswith("Stage 7 holds the head alone.")
+
+
+def test_numbers_beside_the_columns_keep_apart() -> None:
+    for picture in depth_strip(30, ANCHORS, HEAD).pictures.values():
+        for axis in picture.html.split("spd-axis")[1:]:
+            heights = [float(height) for height in re.findall(r'<s style="bottom:([\d.]+)%', axis)]
+            assert all(above - below >= 8 for below, above in zip(heights, heights[1:], strict=False))
+            assert heights[-1] <= 100
+
+
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_an_eagle_draft_rests_on_the_guesses_before_it(number: int) -> None:
     """The k-th draft of a block stands on k − 1 guesses; before them comes the target's word, then what it has read."""
     picture = depth_strip(30, ANCHORS, HEAD).pictures["EAGLE-3", "4", "even", str(number)]
     shown = columns(picture.html)
     assert [below for _, below, _ in shown] == [
-        "3 features", "3 features", "target’s word", *(f"guess {k}" for k in range(1, number))
+        "3 layers", "3 layers", "by target", *(f"guess {k}" for k in range(1, number))
     ]  # fmt: skip
     assert [dots for *_, dots in shown] == [3, 3, 1] + [1] * (number - 1)
     assert picture.html.count("own state") == number - 1

@@ -60,10 +60,62 @@ def test_choosing_by_keyboard_shows_another_state(page: Any) -> None:
     assert "guess 3" in strip.locator(".spd-frame:visible").inner_text()
 
 
+def offered(figure: Any, legend: str) -> list[str]:
+    """The choices of a control that can be chosen."""
+    group = figure.get_by_role("group", name=legend, exact=True)
+    return group.locator("input:enabled").evaluate_all("radios => radios.map(radio => radio.value)")
+
+
+def test_only_what_exists_is_offered(page: Any) -> None:
+    strip, steps = page.locator(".spd-frames").first, "in flight, or draft no."
+    assert offered(strip, steps) == ["1", "2", "3", "4"], "the pipe that it opens with has four stages"
+    choose(strip, n="8")
+    strip.get_by_role("group", name=steps).get_by_role("radio", name="7").check()
+    choose(strip, n="2")
+    assert offered(strip, steps) == ["1", "2"]
+    assert strip.locator(".spd-words").text_content() == STRIP.pictures["SPD", "2", "even", "2"].words
+    choose(strip, Method="EAGLE-3")
+    assert offered(strip, steps) == [str(draft) for draft in range(1, 9)]
+    assert offered(strip, "n") == offered(strip, "plan") == [], "its draft knows no stages"
+    choose(strip, Method="PPSD")
+    assert (offered(strip, "n"), offered(strip, steps)) == (["2", "4", "8"], []), "it reads the newest token only"
+
+
+def test_the_mask_offers_no_more_tokens_than_the_pipe_holds(page: Any) -> None:
+    mask = page.locator(".spd-mask")
+    assert offered(mask, "in flight") == ["1", "2", "3", "4"]
+    choose(mask, n="2")
+    assert offered(mask, "in flight") == ["1", "2"] and mask.locator(".spd-flying").text_content() == "2"
+    choose(mask, in_flight="1")
+    assert offered(mask, "plan") == ["even", "balanced"], "the same here, but not with a full pipe"
+
+
+def test_the_arrow_keys_skip_what_is_not_offered(page: Any) -> None:
+    strip, steps = page.locator(".spd-frames").first, "in flight, or draft no."
+    strip.get_by_role("group", name=steps).get_by_role("radio", name="4").focus()
+    page.keyboard.press("ArrowRight")
+    assert strip.locator(".spd-words").text_content() == STRIP.pictures["SPD", "4", "even", "1"].words
+
+
 def test_the_ruler_follows_plan_and_n(page: Any) -> None:
     ruler = page.locator(".spd-frames").nth(1)
     choose(ruler, n="16", plan="balanced")
     assert ruler.locator(".spd-words").text_content() == RULER.pictures["16", "balanced"].words
+
+
+def test_the_numbers_of_the_stages_keep_apart_on_the_ruler(page: Any) -> None:
+    ruler = page.locator(".spd-frames").nth(1)
+    choose(ruler, n="16", plan="balanced")
+    ends = ruler.locator(".spd-frame:visible .spd-track b").evaluate_all(
+        """names => names.map(name => {
+          const range = document.createRange();
+          range.selectNodeContents(name);
+          const { left, right } = range.getBoundingClientRect();
+          return [left, right];
+        })"""
+    )
+    assert len(ends) == 18, "embedding, stages and head"
+    assert all(right < left for (_, right), (left, _) in zip(ends, ends[1:], strict=False))
 
 
 def shown(mask: Any) -> tuple[list[str], str]:
@@ -78,7 +130,7 @@ def shown(mask: Any) -> tuple[list[str], str]:
 
 def test_the_mask_opens_with_its_first_state_and_shows_any_other(page: Any) -> None:
     mask = page.locator(".spd-mask")
-    for choices, query in ((MASK.start, MASK.query), (("8", "balanced", "5", "6"), 10), (("2", "even", "8", "3"), 0)):
+    for choices, query in ((MASK.start, MASK.query), (("8", "balanced", "5", "6"), 10), (("2", "even", "2", "3"), 0)):
         choose(mask, **dict(zip(("n", "plan", "in_flight", "window"), choices, strict=True)))
         mask.get_by_role("radio", name=f"query {query}", exact=True).check()
         state = MASK.states[choices]

@@ -6,8 +6,9 @@
   const form = box.querySelector("form");
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", () => {
-    const chosen = [...form.querySelectorAll("input:checked")].map((input) => input.value).join("|");
-    frames.forEach((frame, place) => { frame.hidden = place !== index[chosen]; });
-    words.textContent = frames[index[chosen]].getAttribute("aria-label");
+    const chosen = spdChosen(form, index);
+    frames.forEach((frame, place) => { frame.hidden = place !== chosen; });
+    words.textContent = frames[chosen].getAttribute("aria-label");
   });
+  spdChosen(form, index);
 })();

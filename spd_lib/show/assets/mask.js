@@ -19,9 +19,8 @@
     return row;
   };
   const show = () => {
-    const chosen = [...form.querySelectorAll("fieldset input:checked")].map((input) => input.value).join("|");
     const query = form.querySelector("[data-query]:checked").value;
-    const [mask, runs, stages] = states[index[chosen]];
+    const [mask, runs, stages] = states[spdChosen(form, index)];
     queries.forEach((row, place) => {
       row.classList.toggle("spd-on", place === Number(query));
       [...mask[place]].forEach((sign, key) => row.cells[key + 1].replaceWith(cell("td", sign, looks[sign])));
@@ -33,6 +32,7 @@
   };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", show);
+  spdChosen(form, index);
   queries.forEach((row) => row.addEventListener("click", (event) => {
     if (!event.target.closest("label")) row.querySelector("input").click();
   }));
